@@ -1,0 +1,46 @@
+# Everything a contributor or CI runs. PYTHON is only used to make the environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: check test test-cases test-sglang lab format lock clean
+
+$(STAMP): requirements.lock requirements-dev.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specdyno needs Python 3.11 or newer; make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+## check: formatting, lint, types, and who may import whom
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+## test: every test that needs neither a GPU nor the real SGLang
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not sglang"
+
+## test-sglang: a real SGLang 0.5.23 on this CPU, through `bench run scenarios/lab.yaml`
+test-sglang: $(STAMP) lab
+	$(BIN)/python -m pytest -q -m sglang tests
+
+## lab: install that SGLang in a virtual environment of its own (5 GB free disk)
+lab:
+	$(PYTHON) tests/lab/install.py
+
+## format: what `check` asks for
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+## lock: pin every dependency again, with hashes
+lock: $(STAMP)
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header -o requirements.lock pyproject.toml
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -1,0 +1,1 @@
+"""specdyno's reports: stored results turned into pages; reads results/, never a live server."""

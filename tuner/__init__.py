@@ -1,0 +1,1 @@
+"""Searches for the settings that really are faster; measures through `bench.runner` alone."""
