@@ -1,0 +1,86 @@
+"""What can only be rejected once the scenario is planned, told with the key's file and line."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench.errors import InputError
+from bench.physics import load_acceptance, load_hardware, load_target
+from bench.sglang.arguments import Rejection, effective_speculative, parse_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from bench.plan.servers import PlannedArm
+    from bench.scenario import LoadedScenario
+
+
+def check_options(
+    loaded: LoadedScenario,
+    *,
+    simulated: bool,
+    attach: Mapping[str, str],
+    sim_hardware: str | None,
+    add_pairs: int,
+) -> None:
+    """Raise InputError for options of a run that do not go together."""
+    if simulated and attach:
+        raise InputError(
+            "--sim and --attach: a simulated server is started, an attached one runs already.",
+            hint="Leave one of them out.",
+        )
+    if sim_hardware is not None and not simulated:
+        raise InputError("--sim-hardware: nothing is simulated.", hint="Add --sim.")
+    if simulated and loaded.scenario.sim is None:
+        raise InputError(
+            f"--sim: {loaded.source.path} does not say what is simulated.",
+            hint="Add a block such as sim: {hardware: rtx-pro-6000-x8, target: kimi-k2.5}.",
+        )
+    if add_pairs < 0:
+        raise InputError(f"--add-pairs {add_pairs}: wanted 0 or more.", hint="Give how many more.")
+    if add_pairs and attach:
+        raise InputError(
+            "--add-pairs and --attach: an attached server is one launch; more of it are no pairs.",
+            hint="Restart the server and run again for another.",
+        )
+
+
+def check_cards(loaded: LoadedScenario, sim_hardware: str | None) -> None:
+    """Raise for cards that there are not."""
+    if sim_hardware is not None:
+        load_hardware(sim_hardware)
+    sim = loaded.scenario.sim
+    if sim is None:
+        return
+    _exists(loaded, "sim.hardware", partial(load_hardware, sim.hardware))
+    _exists(loaded, "sim.target", partial(load_target, sim.target))
+    if (shared := sim.acceptance) is not None:
+        _exists(loaded, "sim.acceptance", partial(load_acceptance, shared))
+    for name, arm in loaded.scenario.arms.items():
+        if (own := arm.sim.acceptance) is not None:
+            _exists(loaded, f"arms.{name}.sim.acceptance", partial(load_acceptance, own))
+
+
+def check_arms(loaded: LoadedScenario, arms: Mapping[str, PlannedArm], *, simulated: bool) -> None:
+    """Raise for speculative settings that SGLang would not start with, or cannot be simulated."""
+    sim = loaded.scenario.sim
+    architecture = load_target(sim.target).architecture if sim else None
+    for name, arm in arms.items():
+        asked = parse_arguments(arm.server.arguments)
+        effective = effective_speculative(asked, architecture)
+        if isinstance(effective, Rejection):
+            key = f"arms.{name}.speculative" if arm.is_speculative else "server.arguments"
+            raise loaded.rejected(key, f"{effective.reason} {effective.fix}")
+        if simulated and arm.is_speculative and arm.acceptance is None:
+            text = (
+                "how many drafts are accepted is not said. Add sim: {acceptance: [0.7, 0.4, 0.3]}"
+            )
+            raise loaded.rejected(f"arms.{name}", text)
+
+
+def _exists(loaded: LoadedScenario, key: str, load: Callable[[], object]) -> None:
+    try:
+        load()
+    except InputError as error:
+        raise loaded.rejected(key, f"{error}. {error.hint or ''}".rstrip()) from None

@@ -1,0 +1,226 @@
+"""The plan of a scenario: which launches, in which order, with which cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bench.errors import InputError
+from bench.model import BASELINE, Cell, Launch, Plan, Slo, Timeouts
+from bench.plan.checking import check_arms, check_cards, check_options
+from bench.plan.estimating import SIMULATED_CELL_S, SIMULATED_START_S, UNSEEN_START_S
+from bench.plan.identity import server_key, simulation_seed, with_ids
+from bench.plan.points import Point, clock_speed, points_of
+from bench.plan.selecting import Selection, attached_urls, select
+from bench.plan.servers import PlannedArm, attached, planned_arm
+from bench.plan.servers import simulated as simulated_arm
+from bench.plan.work import cell_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.scenario import LoadedScenario, Measure, Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What all launches of one plan stand on.
+
+    Attributes:
+        arms: Every arm, the baseline first, as servers started here.
+        points: Every workload at every load.
+        urls: Base URLs of the arms that are attached.
+    """
+
+    loaded: LoadedScenario
+    measure: Measure
+    arms: Mapping[str, PlannedArm]
+    points: tuple[Point, ...]
+    urls: Mapping[str, str]
+    selection: Selection
+    simulated: bool
+    speed: int
+
+
+def make_plan(
+    loaded: LoadedScenario,
+    *,
+    simulated: bool = False,
+    attach: Mapping[str, str] | None = None,
+    only: Sequence[str] = (),
+    sim_hardware: str | None = None,
+    add_pairs: int = 0,
+) -> Plan:
+    """Expand arms, workloads, loads and pairs into launches and cells.
+
+    Args:
+        loaded: The scenario.
+        simulated: Servers are simulated; `sim` of the scenario says what they stand for.
+        attach: Base URL by arm of servers that run already; the key "" is the one arm's that
+            `only` names, else the baseline's. Arms without a URL are not measured. An attached
+            server is one launch: repeats inside it are no pairs, so there is one and no verdict.
+        only: `KEY=VALUE` with arm, workload, load or pair: any value of a key, all of the keys.
+        sim_hardware: A hardware card in place of the scenario's.
+        add_pairs: More pairs than the scenario asks for.
+
+    Raises:
+        InputError: Options that do not go together or name what there is not.
+        ScenarioError: Cards that there are not; speculative settings that SGLang would refuse.
+    """
+    attach = attach or {}
+    check_options(
+        loaded,
+        simulated=simulated,
+        attach=attach,
+        sim_hardware=sim_hardware,
+        add_pairs=add_pairs,
+    )
+    check_cards(loaded, sim_hardware)
+    scenario = loaded.scenario
+    measure = _measure(scenario, simulated=simulated)
+    pairs = 1 if attach else measure.pairs + add_pairs
+    arms = {
+        name: planned_arm(loaded, name, sim_hardware=sim_hardware)
+        for name in sorted(scenario.arms, key=lambda name: name != BASELINE)
+    }
+    check_arms(loaded, arms, simulated=simulated)
+    points = points_of(scenario, measure, arms)
+    selection = select(only, _valid_values(arms, points, pairs))
+    ground = _Ground(
+        loaded=loaded,
+        measure=measure,
+        arms=arms,
+        points=points,
+        urls=attached_urls(attach, list(arms), selection),
+        selection=selection,
+        simulated=simulated,
+        speed=clock_speed(points, scenario.sim.speed) if simulated and scenario.sim else 1,
+    )
+    return _plan(ground, only, pairs)
+
+
+def _plan(ground: _Ground, only: Sequence[str], pairs: int) -> Plan:
+    measured = [
+        name
+        for name in ground.arms
+        if ground.selection.has_arm(name) and (not ground.urls or name in ground.urls)
+    ]
+    launches: list[Launch] = []
+    for pair in range(pairs):
+        for name in _order(measured, pair):
+            launch = _launch(ground, name, pair=pair, ordinal=len(launches))
+            if launch.cells:
+                launches.append(launch)
+    if not launches:
+        raise InputError(
+            f"--only {' --only '.join(only)}: no cell has all of these.",
+            hint="A workload with loads of its own has no others. Leave one of the filters out.",
+        )
+    scenario = ground.loaded.scenario
+    return Plan(
+        scenario=scenario.name,
+        question=scenario.question,
+        launches=tuple(launches),
+        arms=tuple(measured),
+        pairs=pairs,
+        simulated=ground.simulated,
+        speed=ground.speed,
+        practical_margin=ground.measure.practical_margin,
+        gpus=scenario.server.gpus,
+    )
+
+
+def _measure(scenario: Scenario, *, simulated: bool) -> Measure:
+    """The scenario's `measure`, for simulated runs with what `sim.measure` has otherwise."""
+    if not simulated or scenario.sim is None:
+        return scenario.measure
+    other = scenario.sim.measure.model_dump(exclude_none=True)
+    return scenario.measure.model_copy(update=other)
+
+
+def _valid_values(
+    arms: Mapping[str, PlannedArm], points: Sequence[Point], pairs: int
+) -> dict[str, list[str]]:
+    return {
+        "arm": list(arms),
+        "workload": list(dict.fromkeys(point.workload.name for point in points)),
+        "load": list(dict.fromkeys(point.load.label for point in points)),
+        "pair": [str(pair) for pair in range(pairs)],
+    }
+
+
+def _order(arms: Sequence[str], pair: int) -> list[str]:
+    """The arms of one pair with the baseline in the middle, odd pairs the other way round.
+
+    One arm: AB BA AB with A the baseline; two arms: both neighbour the baseline in each pair. Of
+    more arms only two can, the others stand as near as they get.
+    """
+    others = [name for name in arms if name != BASELINE]
+    middle = len(others) // 2
+    baseline = [name for name in arms if name == BASELINE]
+    order = others[:middle] + baseline + others[middle:]
+    return order[::-1] if pair % 2 else order
+
+
+def _launch(ground: _Ground, name: str, *, pair: int, ordinal: int) -> Launch:
+    arm = _arm(ground, name, pair)
+    points = [
+        point
+        for point in ground.points
+        if ground.selection.has_cell(
+            workload=point.workload.name, load=point.load.label, pair=pair
+        )
+    ]
+    seconds = sum(
+        cell_s(point.load, point.workload, point.work, point.tok_per_s_per_user(name))
+        for point in points
+    )
+    if ground.simulated:
+        overhead_s = SIMULATED_START_S + len(points) * SIMULATED_CELL_S
+    else:
+        overhead_s = 0.0 if ground.urls else UNSEEN_START_S
+    return Launch(
+        ordinal=ordinal,
+        arm=name,
+        pair=pair,
+        server=arm.server,
+        server_key=server_key(arm.server),
+        cells=tuple(_cell(ground, arm, point, pair) for point in points),
+        estimated_s=overhead_s + seconds / ground.speed,
+    )
+
+
+def _arm(ground: _Ground, name: str, pair: int) -> PlannedArm:
+    arm = ground.arms[name]
+    sim = ground.loaded.scenario.sim
+    if ground.simulated and sim is not None:
+        return simulated_arm(arm, seed=simulation_seed(sim.seed, name, pair))
+    return attached(arm, url=ground.urls[name]) if ground.urls else arm
+
+
+def _cell(ground: _Ground, arm: PlannedArm, point: Point, pair: int) -> Cell:
+    scenario = ground.loaded.scenario
+    resolve = ground.loaded.source.resolve
+    workload = point.workload
+    cell = Cell(
+        cell_id="",
+        comparison_key="",
+        arm=arm.name,
+        workload=workload,
+        load=point.load,
+        pair=pair,
+        requests=point.work.requests,
+        warmup_requests=point.work.warmup_requests,
+        steady_s=ground.measure.steady_s,
+        seed=scenario.seed,
+        slo=Slo(**scenario.slo.model_dump()),
+        timeouts=Timeouts(**scenario.timeouts.model_dump()),
+        arm_is_speculative=arm.is_speculative,
+    )
+    named = with_ids(cell, asked=arm.asked, speed=ground.speed)
+    here = replace(  # only now: ids are of what was asked, wherever the checkout lies
+        workload,
+        dataset_path=workload.dataset_path and resolve(workload.dataset_path),
+        tokenizer_path=workload.tokenizer_path and resolve(workload.tokenizer_path),
+    )
+    return replace(named, workload=here)

@@ -1,0 +1,145 @@
+"""Arms of a scenario as server configurations."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bench.model import ServerConfig
+from bench.scenario import split_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.scenario import LoadedScenario, ModelRef, Scenario
+
+PYTHON = "{python}"
+MAIN = "main"  # the revision that needs no argument
+# Algorithms that draft from the text itself: the scenario's draft model is not theirs.
+_WITHOUT_DRAFT = ("NGRAM",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedArm:
+    """One arm's server, in two forms.
+
+    Attributes:
+        server: As it is started: paths and `{python}` of this machine.
+        asked: As the scenario writes it, for `cell_id`.
+        acceptance: What its drafts are expected to be accepted; None: no speculation, or unknown.
+    """
+
+    name: str
+    server: ServerConfig
+    asked: ServerConfig
+    acceptance: str | tuple[float, ...] | None
+    is_speculative: bool
+
+
+def planned_arm(loaded: LoadedScenario, name: str, *, sim_hardware: str | None) -> PlannedArm:
+    """An arm as a server started here.
+
+    Args:
+        loaded: The scenario.
+        name: The arm.
+        sim_hardware: A hardware card in place of the scenario's.
+    """
+    scenario = loaded.scenario
+    arm = scenario.arms[name]
+    acceptance = None
+    if arm.speculative is not None:
+        acceptance = arm.sim.acceptance or (scenario.sim.acceptance if scenario.sim else None)
+    return PlannedArm(
+        name=name,
+        server=_local(
+            scenario, name, resolve=loaded.source.resolve, python=sys.executable, card=sim_hardware
+        ),
+        asked=_local(scenario, name, resolve=str, python=PYTHON, card=sim_hardware),
+        acceptance=acceptance,
+        is_speculative=arm.speculative is not None,
+    )
+
+
+def simulated(arm: PlannedArm, *, seed: int) -> PlannedArm:
+    """The arm on the bundled simulator instead of the real server."""
+
+    def changed(server: ServerConfig) -> ServerConfig:
+        return replace(
+            server,
+            launcher="simulated",
+            command=(),
+            acceptance=arm.acceptance,
+            simulation_seed=seed,
+        )
+
+    return replace(arm, server=changed(arm.server), asked=changed(arm.asked))
+
+
+def attached(arm: PlannedArm, *, url: str) -> PlannedArm:
+    """The arm on a server that is running already; arguments say what it is expected to be."""
+
+    def changed(server: ServerConfig) -> ServerConfig:
+        return replace(server, launcher="attached", command=(), environment=(), url=url)
+
+    return replace(arm, server=changed(arm.server), asked=changed(arm.asked))
+
+
+def _local(
+    scenario: Scenario, name: str, *, resolve: Callable[[str], str], python: str, card: str | None
+) -> ServerConfig:
+    environment = {**scenario.server.environment, **scenario.arms[name].environment}
+    return ServerConfig(
+        arguments=_arguments(scenario, name, resolve),
+        environment=tuple(sorted(environment.items())),
+        command=tuple(
+            python if word == PYTHON else resolve(word)
+            for word in scenario.server.launcher.command
+        ),
+        gpus=scenario.server.gpus,
+        hardware=card or (scenario.sim.hardware if scenario.sim else None),
+        target_card=scenario.sim.target if scenario.sim else None,
+    )
+
+
+def _arguments(scenario: Scenario, name: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
+    """Model, what all arms have, speculation, what the arm adds: of an option the last counts."""
+    arm = scenario.arms[name]
+    words = ["--model-path", resolve(scenario.target.path)]
+    if scenario.target.revision != MAIN:
+        words += ["--revision", scenario.target.revision]
+    words += [_resolved_word(word, resolve) for word in split_arguments(scenario.server.arguments)]
+    speculative = arm.speculative
+    if speculative is not None:
+        words += ["--speculative-algorithm", speculative.algorithm]
+        draft = _draft(scenario, name)
+        if draft is not None:
+            words += ["--speculative-draft-model-path", resolve(draft.path)]
+            if draft.revision != MAIN:
+                words += ["--speculative-draft-model-revision", draft.revision]
+        for option, number in (
+            ("--speculative-num-steps", speculative.num_steps),
+            ("--speculative-eagle-topk", speculative.eagle_topk),
+            ("--speculative-num-draft-tokens", speculative.num_draft_tokens),
+        ):
+            if number is not None:
+                words += [option, str(number)]
+    words += [_resolved_word(word, resolve) for word in split_arguments(arm.arguments)]
+    return tuple(words)
+
+
+def _draft(scenario: Scenario, name: str) -> ModelRef | None:
+    """The arm's own draft (`draft: null` is none), else the scenario's."""
+    arm = scenario.arms[name]
+    if "draft" in arm.model_fields_set:
+        return arm.draft
+    assert arm.speculative is not None
+    return None if arm.speculative.algorithm.upper() in _WITHOUT_DRAFT else scenario.draft
+
+
+def _resolved_word(word: str, resolve: Callable[[str], str]) -> str:
+    """A word of the command line; of `--option=./path` the path is resolved."""
+    option, equals, value = word.partition("=")
+    if option.startswith("--") and equals:
+        return f"{option}={resolve(value)}"
+    return resolve(word)

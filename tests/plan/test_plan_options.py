@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.errors import InputError, ScenarioError
+from bench.plan import make_plan
+
+CHAIN = {"algorithm": "EAGLE3", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
+URL = "http://127.0.0.1:30000"
+
+
+def _points(plan) -> set[tuple[str, str, str, int]]:
+    return {
+        (cell.arm, cell.workload.name, cell.load.label, cell.pair)
+        for launch in plan.launches
+        for cell in launch.cells
+    }
+
+
+def test_only_leaves_what_has_any_of_a_keys_values_and_all_keys(loaded, small):
+    whole = make_plan(loaded(small))
+    plan = make_plan(
+        loaded(small),
+        only=["load=1", "load=rate=2", "load=2", "pair=1", "workload=chat"],
+    )
+    assert _points(plan) == {
+        (arm, "chat", load, 1) for arm in ("baseline", "eagle3") for load in ("1", "rate=2")
+    }
+    by_id = {cell.cell_id: cell for launch in whole.launches for cell in launch.cells}
+    for launch in plan.launches:
+        for cell in launch.cells:
+            assert cell == by_id[cell.cell_id]
+
+
+def test_only_an_arm_keeps_the_baseline(loaded, small):
+    small["arms"]["more"] = {"speculative": CHAIN}
+    plan = make_plan(loaded(small), only=["arm=more", "pair=0"])
+    assert plan.arms == ("baseline", "more")
+    assert [launch.arm for launch in plan.launches] == ["baseline", "more"]
+    alone = make_plan(loaded(small), only=["arm=baseline"])
+    assert {launch.arm for launch in alone.launches} == {"baseline"}
+
+
+def test_a_filter_does_not_change_the_work_or_the_speed(loaded, with_sim):
+    whole = make_plan(loaded(with_sim), simulated=True)
+    part = make_plan(loaded(with_sim), simulated=True, only=["load=1", "arm=baseline"])
+    assert part.speed == whole.speed
+    ids = {cell.cell_id for launch in whole.launches for cell in launch.cells}
+    assert all(cell.cell_id in ids for launch in part.launches for cell in launch.cells)
+
+
+@pytest.mark.parametrize(
+    ("only", "found", "hint"),
+    [
+        (["arm=eagel3"], "no arm called 'eagel3'", "arm=baseline, arm=eagle3"),
+        (["load=4"], "no load called '4'", "load=1, load=8, load=rate=2, load=2"),
+        (["pair=3"], "no pair called '3'", "pair=0, pair=1, pair=2"),
+        (["workload="], "no workload called ''", "workload=chat, workload=long"),
+        (["arms=x"], "arm, workload, load, pair", "--only arm=baseline"),
+        (["baseline"], "wanted KEY=VALUE", "--only arm=baseline"),
+        (["workload=long", "load=8"], "no cell has all of these", "loads of its own"),
+    ],
+)
+def test_only_what_there_is_not(loaded, small, only, found, hint):
+    with pytest.raises(InputError) as caught:
+        make_plan(loaded(small), only=only)
+    assert found in str(caught.value)
+    assert hint in caught.value.hint
+
+
+# ------------------------------------------------------------------------------------- attached
+
+
+def test_attached_servers_are_one_pair_without_starts(loaded, small):
+    plan = make_plan(loaded(small), attach={"eagle3": URL + "/", "baseline": "https://h/x"})
+    assert plan.pairs == 1
+    assert [(launch.arm, launch.server.url) for launch in plan.launches] == [
+        ("baseline", "https://h/x"),
+        ("eagle3", URL),
+    ]
+    for launch in plan.launches:
+        assert (launch.server.launcher, launch.server.command) == ("attached", ())
+    assert "--speculative-num-steps" in plan.launches[1].server.arguments  # what it should be
+
+
+@pytest.mark.parametrize(
+    ("attach", "only", "arms"),
+    [
+        ({"": URL}, [], ["baseline"]),
+        ({"": URL}, ["arm=eagle3"], ["eagle3"]),
+        ({"": URL, "eagle3": URL}, [], ["baseline", "eagle3"]),
+        ({"eagle3": URL}, [], ["eagle3"]),
+        ({}, [], ["baseline", "eagle3"] * 3),
+    ],
+)
+def test_whose_a_url_is(loaded, small, attach, only, arms):
+    plan = make_plan(loaded(small), attach=attach, only=only)
+    assert sorted(launch.arm for launch in plan.launches) == sorted(arms)
+
+
+@pytest.mark.parametrize(
+    ("attach", "only", "found"),
+    [
+        ({"eagel3": URL}, [], "no arm called 'eagel3'"),
+        ({"": URL, "baseline": URL}, [], "two URLs for the arm baseline"),
+        ({"baseline": URL}, ["arm=eagle3"], "no server is attached for it"),
+        ({"": "127.0.0.1:30000"}, [], "is no http or https URL"),
+        ({"": "http://"}, [], "is no http or https URL"),
+        ({"": "http://h:99999"}, [], "is no URL"),
+        ({"": "http://[::1"}, [], "is no URL"),
+        ({"": "http://h/?a=b"}, [], "more than scheme"),
+        ({"": "http://user:secret@h/"}, [], "more than scheme"),
+    ],
+)
+def test_what_cannot_be_attached(loaded, small, attach, only, found):
+    with pytest.raises(InputError) as caught:
+        make_plan(loaded(small), attach=attach, only=only)
+    assert found in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_secret_in_a_url_is_not_repeated(loaded, small):
+    with pytest.raises(InputError) as caught:
+        make_plan(loaded(small), attach={"": "http://user:secret@h/"})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"simulated": True}, "does not say what is simulated"),
+        ({"sim_hardware": "h200-x8"}, "nothing is simulated"),
+        ({"simulated": True, "attach": {"": URL}}, "an attached one runs already"),
+        ({"add_pairs": -1}, "wanted 0 or more"),
+        ({"add_pairs": 1, "attach": {"": URL}}, "are no pairs"),
+    ],
+)
+def test_options_that_do_not_go_together(loaded, small, options, found):
+    with pytest.raises(InputError) as caught:
+        make_plan(loaded(small), **options)
+    assert found in str(caught.value)
+    assert caught.value.hint
+
+
+# -------------------------------------------------------------------- rejections with a position
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("sim.hardware", "h100-x8", "no hardware card 'h100-x8'"),
+        ("sim.target", "kimi", "no target card 'kimi'"),
+        ("sim.acceptance", "eagle", "no acceptance card 'eagle'"),
+        ("arms.eagle3.sim", {"acceptance": "eagle"}, "no acceptance card 'eagle'"),
+        ("arms.eagle3.speculative", {"algorithm": "EAGLE3", "num_steps": 3}, "without"),
+        ("arms.eagle3.speculative", {"algorithm": "EAGLE3", "eagle_topk": 1}, "num-steps"),
+    ],
+)
+def test_what_is_rejected_late_has_file_and_line_too(loaded, with_sim, key, value, said):
+    *parents, last = key.split(".")
+    here = with_sim
+    for part in parents:
+        here = here[part]
+    here[last] = value
+    scenario = loaded(with_sim)
+    with pytest.raises(ScenarioError) as caught:
+        make_plan(scenario)
+    where, _, text = str(caught.value).partition(": ")
+    line, _, rejected = where.partition(" ")
+    assert rejected.startswith(key)
+    assert line == scenario.source.position(rejected)
+    assert said in text
+
+
+def test_a_speculative_arm_needs_an_acceptance_to_be_simulated(loaded, with_sim):
+    del with_sim["sim"]["acceptance"]
+    with pytest.raises(ScenarioError, match=r"s.yaml:\d+ arms.eagle3: how many drafts"):
+        make_plan(loaded(with_sim), simulated=True)
+    make_plan(loaded(with_sim))  # a real one tells by itself
+
+
+def test_a_card_of_the_command_line_is_told_as_such(loaded, with_sim):
+    with pytest.raises(InputError) as caught:
+        make_plan(loaded(with_sim), simulated=True, sim_hardware="h20")
+    assert not isinstance(caught.value, ScenarioError)
