@@ -1,0 +1,190 @@
+"""Checks on client and load: did it come as asked, long enough, steadily, and end well."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.metrics.step import decode_part
+from bench.metrics.window import NoWindow, Window, in_flight_mean
+from bench.model import FindingKind, RequestStatus, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.metrics.facts import CellFacts
+    from bench.model import Finding
+
+# A good asyncio client is late by under 3 ms at the 99th percentile; 5 ms leaves room for a busy
+# machine.
+LATE_P99_MS: Final = 5.0
+# A median lateness shifts every latency; a tenth of a token's time is where it begins to show.
+LATE_P50_TPOT_SHARE: Final = 0.10
+# A single-threaded client with 10 % of its core left has a queue in front of it: stamps are late.
+CPU_SHARE_FULL: Final = 0.90
+# An event loop this late stamps events by a step or more too late: 20 ms is a decode step of a
+# large model.
+LOOP_LAG_P99_MS: Final = 20.0
+LOOP_LAG_HOPELESS_MS: Final = 100.0
+# A slot idle for a twentieth of the time is a load of 95 %: more than the margin that speedups are
+# judged by.
+CONCURRENCY_SHARE: Final = 0.95
+# Failed requests load the server less: one in a hundred hides in the noise, one in twenty does
+# not.
+ERROR_SHARE_SUSPECT: Final = 0.01
+ERROR_SHARE_INVALID: Final = 0.05
+# A drift of 5 % between the halves is above the usual practical margin; it must also be beyond
+# chance.
+DRIFT_SHARE: Final = 0.05
+DRIFT_P_VALUE: Final = 0.01
+DRIFT_LEAST_PARTS: Final = 4
+DRIFT_LEAST_TOK: Final = 8.0
+
+
+def client_late(facts: CellFacts) -> Iterator[Finding]:
+    """Sends against their schedule, in the world's milliseconds."""
+    client = facts.client
+    if client is None:
+        return
+    p99_ms = _world(client.send_late_p99_ms, facts.speed)
+    p50_ms = _world(client.send_late_p50_ms, facts.speed)
+    if p99_ms is not None and p99_ms > LATE_P99_MS:
+        yield facts.finding(
+            FindingKind.CLIENT_LATE,
+            Severity.SUSPECT,
+            f"sends were {p99_ms:.1f} ms late at the 99th percentile (limit {LATE_P99_MS:g} ms).",
+        )
+        return
+    tpot = facts.measurement.tpot_ms
+    if p50_ms is not None and tpot is not None and p50_ms > LATE_P50_TPOT_SHARE * tpot.p50:
+        yield facts.finding(
+            FindingKind.CLIENT_LATE,
+            Severity.SUSPECT,
+            f"half of the sends were over {p50_ms:.2f} ms late, beside a time per token of "
+            f"{tpot.p50:.2f} ms.",
+        )
+
+
+def client_saturated(facts: CellFacts) -> Iterator[Finding]:
+    """Whether the client's core was full or its event loop behind."""
+    client = facts.client
+    if client is None:
+        return
+    lag_ms = _world(client.loop_lag_p99_ms, facts.speed)
+    full = client.cpu_share is not None and client.cpu_share > CPU_SHARE_FULL * client.workers
+    if full or (lag_ms is not None and lag_ms > LOOP_LAG_P99_MS):
+        hopeless = full or (lag_ms is not None and lag_ms > LOOP_LAG_HOPELESS_MS)
+        cpu = "unknown" if client.cpu_share is None else f"{client.cpu_share:.0%}"
+        lag = "unknown" if lag_ms is None else f"{lag_ms:.1f} ms"
+        yield facts.finding(
+            FindingKind.CLIENT_SATURATED,
+            Severity.INVALID if hopeless else Severity.SUSPECT,
+            f"the load client used {cpu} of a core ({client.workers} workers) and its loop "
+            f"lagged {lag} at the 99th percentile.",
+        )
+
+
+def _world(clock_ms: float | None, speed: int) -> float | None:
+    return None if clock_ms is None else clock_ms / speed
+
+
+def window_there(facts: CellFacts) -> Iterator[Finding]:
+    """Whether there is a window, and a long enough one."""
+    if isinstance(facts.window, NoWindow):
+        yield facts.finding(
+            FindingKind.NO_WINDOW, Severity.INVALID, f"no steady window: {facts.window.reason}."
+        )
+    elif facts.window.length_s < facts.cell.steady_s:
+        yield facts.finding(
+            FindingKind.WINDOW_TOO_SHORT,
+            Severity.SUSPECT,
+            f"the window is {facts.window.length_s:.2f} s long, {facts.cell.steady_s:g} s were "
+            "asked for.",
+        )
+
+
+def concurrency_reached(facts: CellFacts) -> Iterator[Finding]:
+    """Closed loop: whether slots were really in flight, not only between requests."""
+    concurrency = facts.cell.load.concurrency
+    if facts.cell.load.kind != "closed" or not concurrency or isinstance(facts.window, NoWindow):
+        return
+    in_flight = in_flight_mean(facts.samples, facts.window)
+    if in_flight < CONCURRENCY_SHARE * concurrency:
+        yield facts.finding(
+            FindingKind.CONCURRENCY_NOT_REACHED,
+            Severity.SUSPECT,
+            f"{in_flight:.2f} requests were in flight on average, {concurrency} were asked for.",
+        )
+
+
+def errors(facts: CellFacts) -> Iterator[Finding]:
+    """The share of measured requests that failed."""
+    total = len(facts.measured)
+    failed = [s for s in facts.measured if s.status is not RequestStatus.OK]
+    if not total:
+        yield facts.finding(FindingKind.ERROR_RATE, Severity.INVALID, "no request was measured.")
+    elif failed:
+        share = len(failed) / total
+        severity = Severity.NOTE
+        if share > ERROR_SHARE_INVALID:
+            severity = Severity.INVALID
+        elif share > ERROR_SHARE_SUSPECT:
+            severity = Severity.SUSPECT
+        kinds = ", ".join(f"{n} {kind}" for kind, n in facts.measurement.failures_by_kind)
+        example = next((s.error_message for s in failed if s.error_message), None)
+        yield facts.finding(
+            FindingKind.ERROR_RATE,
+            severity,
+            f"{len(failed)} of {total} requests failed: {kinds}"
+            + (f" (e.g. {example})." if example else "."),
+        )
+
+
+def drifting(facts: CellFacts) -> Iterator[Finding]:
+    """A user's decode speed in the window's first half against its second (Welch's t-test)."""
+    if not isinstance(facts.window, Window):
+        return
+    first, second = _half_rates(facts, facts.window)
+    if min(len(first), len(second)) < DRIFT_LEAST_PARTS:
+        return
+    change = float(second.mean() / first.mean()) - 1
+    if abs(change) > DRIFT_SHARE and welch_p_value(first, second) < DRIFT_P_VALUE:
+        yield facts.finding(
+            FindingKind.DRIFTING,
+            Severity.SUSPECT,
+            f"users decoded at {first.mean():.1f} tok/s in the first half of the window and at "
+            f"{second.mean():.1f} in the "
+            f"second ({change:+.1%}, over {len(first)} and {len(second)} requests).",
+        )
+
+
+def _half_rates(facts: CellFacts, window: Window) -> tuple[np.ndarray, np.ndarray]:
+    middle_ns = (window.start_ns + window.end_ns) // 2
+    halves: list[np.ndarray] = []
+    for start_ns, end_ns in ((window.start_ns, middle_ns), (middle_ns, window.end_ns)):
+        parts = [decode_part(s, start_ns, end_ns) for s in facts.ok]
+        halves.append(
+            np.array(
+                [
+                    tok / (ns / 1e9)
+                    for ns, tok, _ in (p for p in parts if p)
+                    if tok >= DRIFT_LEAST_TOK
+                ]
+            )
+        )
+    return halves[0], halves[1]
+
+
+def welch_p_value(first: np.ndarray, second: np.ndarray) -> float:
+    """Two-sided p-value that two samples have the same mean, variances free (Welch 1947)."""
+    from scipy.special import stdtr  # noqa: PLC0415  # only here: importing scipy costs time
+
+    a = float(first.var(ddof=1)) / len(first)
+    b = float(second.var(ddof=1)) / len(second)
+    difference = abs(float(first.mean() - second.mean()))
+    if a + b <= 0:
+        return 1.0 if difference == 0 else 0.0
+    freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
+    return 2 * float(stdtr(freedom, -difference / math.sqrt(a + b)))
