@@ -1,0 +1,1 @@
+"""Load: prompts, arrivals, streams and the worker processes that send requests and time them."""
