@@ -560,6 +560,7 @@ class Measurement:
     queue_share: float | None
     limit_tok_per_s: float | None
     limit_share: float | None
+    capacity_rate_per_s: float | None
     # hardware
     energy_j_per_output_tok: float | None
     energy_coverage: float | None

@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from bench.metrics.capacity import PROBE_MET, PROBE_RATE, carried_rate
 from bench.metrics.throughput import meets_limits
 from bench.model import TelemetryPoint
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from bench.load.generator import CellLoad
     from bench.model import Cell, Load
 
-PROBE_RATE: Final = "probe_rate_per_s"
-PROBE_MET: Final = "probe_met"
 WARMUP_SHARE: Final = 0.25
 """A probe's warm-up, as a share of its measured time."""
 
@@ -47,12 +46,6 @@ def next_rate(load: Load, tried: Sequence[Tried]) -> float | None:
         return None
     refused = min((rate for rate, met in tried if not met), default=None)
     return high if refused is None else math.sqrt(carried * refused)
-
-
-def carried_rate(tried: Sequence[Tried]) -> float | None:
-    """The highest rate that was carried below every one that was not; None when there is none."""
-    refused = min((rate for rate, met in tried if not met), default=math.inf)
-    return max((rate for rate, met in tried if met and rate < refused), default=None)
 
 
 def probe_cell(cell: Cell, rate_per_s: float) -> Cell:

@@ -36,7 +36,6 @@ def compare(
     *,
     margin: float,
     pairs_planned: int,
-    capacity_rates_per_s: Mapping[str, float] | None = None,
     findings: Iterable[Finding] = (),
 ) -> tuple[Comparison, ...]:
     """Compare every arm with the baseline at every workload and load.
@@ -47,14 +46,11 @@ def compare(
         effective: What each launch's server said of itself, by launch_id.
         margin: Speedups within ± this share of 1 are SAME.
         pairs_planned: How many pairs the plan asks for.
-        capacity_rates_per_s: Capacity cells only: the highest rate that met the limits, by
-            cell_id.
         findings: Findings on these cells, for saying why a cell did not enter.
 
     Returns:
         One comparison for each arm, workload and load that has cells of the arm.
     """
-    rates = capacity_rates_per_s or {}
     invalid_kinds: dict[str | None, list[str]] = defaultdict(list)
     for finding in findings:
         if finding.severity is Severity.INVALID:
@@ -67,7 +63,7 @@ def compare(
             _MeasuredCell(
                 cell=cell,
                 measurement=measurement,
-                value=compared_value(cell, measurement, rates.get(cell.cell_id)),
+                value=compared_value(cell, measurement),
                 why_not=_why_not(measurement, invalid_kinds.get(cell.cell_id, [])),
             )
         )
@@ -79,9 +75,7 @@ def compare(
     )
 
 
-def compared_value(
-    cell: Cell, measurement: Measurement, capacity_rate_per_s: float | None = None
-) -> float | None:
+def compared_value(cell: Cell, measurement: Measurement) -> float | None:
     """The figure a cell is compared by, more is better; None when it was not measured.
 
     Closed loop: output tokens a second. Open loop: 1000 / mean `tpot_ms`, since throughput is the
@@ -90,7 +84,7 @@ def compared_value(
     if cell.load.kind == "closed":
         return measurement.output_tok_per_s
     if cell.load.kind == "capacity":
-        return capacity_rate_per_s
+        return measurement.capacity_rate_per_s
     tpot = measurement.tpot_ms
     return 1000 / tpot.mean if tpot is not None and tpot.mean > 0 else None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import acceptance, latency, step, throughput
 from bench.metrics.cache import cache_use
+from bench.metrics.capacity import judged_probe, probes
 from bench.metrics.checks import check_cell, status_of
 from bench.metrics.configuration import speculative_setting
 from bench.metrics.energy import window_energy
@@ -71,10 +72,15 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
     Returns:
         The measurement, its `status` set by the findings, and the findings.
     """
-    ordered = sorted(samples, key=lambda s: s.index)
+    series = group_series(telemetry)
+    probe = judged_probe(probes(series)) if cell.load.kind == "capacity" else None
+    ordered = sorted(
+        # The numbers of a capacity search are those of the highest rate that met the limits.
+        (s for s in samples if probe is None or probe.began_ns <= s.due_ns <= probe.ended_ns),
+        key=lambda s: s.index,
+    )
     measured = [s for s in ordered if s.phase == "measure"]
     ok = [s for s in measured if s.status is RequestStatus.OK]
-    series = group_series(telemetry)
     counters = acceptance.pool_counters(ok)
     window = find_window(cell.load, ordered)
     uses = cache_use(ok, ordered, series)
@@ -142,6 +148,7 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
         queue_share=queue_share,
         limit_tok_per_s=limit_tok_per_s,
         limit_share=_ratio(inside.output_tok_per_s, limit_tok_per_s),
+        capacity_rate_per_s=probe.rate_per_s if probe and probe.met else None,
         energy_j_per_output_tok=_ratio(energy.energy_j if energy else None, inside.output_tok),
         energy_coverage=energy.coverage if energy else None,
         cache_hit_ratio=uses.hit_ratio if uses else None,

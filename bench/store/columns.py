@@ -179,6 +179,11 @@ MEASUREMENTS = (
     Column("queue_share", "float64?", "Share of it spent in the server's queue."),
     Column("limit_tok_per_s", "float64?", "What memory bandwidth would allow."),
     Column("limit_share", "float64?", "Share of that reached."),
+    Column(
+        "capacity_rate_per_s",
+        "float64?",
+        "Capacity cells: the highest rate of arrivals that met every limit.",
+    ),
     Column("energy_j_per_output_tok", "float64?", "GPU energy a generated token in the window."),
     Column("energy_coverage", "float64?", "Share of the window with energy readings."),
     Column("cache_hit_ratio", "float64?", "Prompt tokens from the prefix cache / all."),

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import client_of, make_cell, serve
 
-from bench.load.capacity import carried_rate, next_rate, probe_cell
+from bench.load.capacity import next_rate, probe_cell
+from bench.metrics.capacity import carried_rate
 from bench.model import Load, RequestStatus, Slo
 
 

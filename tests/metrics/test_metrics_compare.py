@@ -148,10 +148,14 @@ def test_open_loops_are_compared_by_the_inverse_of_mean_tpot():
 
 def test_capacity_is_compared_by_the_rates_found():
     cells = cells_of([1.0], [1.0], load=Load(kind="capacity"))
-    rates = {cell.cell_id: rate for (cell, _), rate in zip(cells, (4.0, 5.0), strict=True)}
-    found = compare_one(cells, capacity_rates_per_s=rates)
-    assert (found.speedup, found.metric) == (1.25, "capacity_rate_per_s")
     assert compare_one(cells).speedup is None
+    found = compare_one(
+        [
+            (cell, dataclasses.replace(m, capacity_rate_per_s=rate))
+            for (cell, m), rate in zip(cells, (4.0, 5.0), strict=True)
+        ]
+    )
+    assert (found.speedup, found.metric) == (1.25, "capacity_rate_per_s")
 
 
 def test_break_even_is_cycle_over_baseline_step_pooled_by_steps():

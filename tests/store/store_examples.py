@@ -207,6 +207,7 @@ def measurement(of: Cell, launch: str) -> Measurement:
         queue_share=None,
         limit_tok_per_s=None,
         limit_share=None,
+        capacity_rate_per_s=None,
         energy_j_per_output_tok=None,
         energy_coverage=None,
         cache_hit_ratio=0.0,
