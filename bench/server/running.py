@@ -1,0 +1,245 @@
+"""A server that is ready: kept clean between cells, watched, stopped for good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench import clock
+from bench.errors import ServerError
+from bench.http import open_session
+from bench.model import EffectiveConfig, Finding, FindingKind, ServerConfig, Severity, Timeouts
+from bench.server.command import HOST, api_keys
+from bench.server.starting import exit_text
+from bench.sglang import control
+from bench.sglang.server_info import SPECULATIVE_PREFIX, differences
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from bench.server.process import ServerProcess
+
+PORT_CLOSED_S = 10.0
+"""How long after the last process's end the port may still answer, in seconds of the world."""
+
+_RETRY_NS = 100_000_000
+_FLUSH_WAIT_S = 5.0
+_DISCONNECT_S = 5.0
+"""SGLang notices a client that went away after 2 s: what an attached server is given for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What is known of a ready server.
+
+    Attributes:
+        config: What was asked.
+        base_url: Where it answers.
+        argv: Its command line, secrets redacted; empty for an attached server.
+        effective: Its settings, read back.
+        model_name: What the OpenAI APIs want as `model`.
+        gpu_indices: NVML indices of the GPUs of this machine that it uses; empty for simulated,
+            attached and CPU servers.
+        started_ns: When its process was started (attached: when it was first asked).
+        ready_ns: When its first generation had come back.
+    """
+
+    config: ServerConfig
+    base_url: str
+    argv: tuple[str, ...]
+    effective: EffectiveConfig
+    model_name: str
+    gpu_indices: tuple[int, ...]
+    started_ns: int
+    ready_ns: int
+
+
+class RunningServer:
+    """A server that has generated tokens; made by `start_server`."""
+
+    def __init__(
+        self, facts: ServerFacts, *, process: ServerProcess | None, timeouts: Timeouts
+    ) -> None:
+        self._facts = facts
+        self._process = process
+        self._timeouts = timeouts
+        self.api_key, self._admin_api_key = api_keys(facts.config)
+
+    @property
+    def base_url(self) -> str:
+        """Where it answers."""
+        return self._facts.base_url
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Its command line, secrets redacted; empty for an attached server."""
+        return self._facts.argv
+
+    @property
+    def pid(self) -> int | None:
+        """Of its main process; None for an attached server."""
+        return self._process.pid if self._process else None
+
+    @property
+    def effective(self) -> EffectiveConfig:
+        """Its settings, read back after the start."""
+        return self._facts.effective
+
+    @property
+    def model_name(self) -> str:
+        """What the OpenAI APIs want as `model`."""
+        return self._facts.model_name
+
+    @property
+    def gpu_indices(self) -> tuple[int, ...]:
+        """NVML indices of the GPUs of this machine that it uses."""
+        return self._facts.gpu_indices
+
+    @property
+    def started_ns(self) -> int:
+        """When its process was started; of an attached server, when it was first asked."""
+        return self._facts.started_ns
+
+    @property
+    def ready_ns(self) -> int:
+        """When its first generation had come back."""
+        return self._facts.ready_ns
+
+    def exited(self) -> int | None:
+        """Its exit code once it has ended (negative: a signal); None while it runs or attached."""
+        return self._process.exited() if self._process else None
+
+    def findings(self, cell_id: str) -> tuple[Finding, ...]:
+        """That its settings are not those its arguments ask for, if so, as a finding of a cell.
+
+        It makes the cell SUSPECT where speculation or the running limit is concerned, which decide
+        what was measured; other settings make a note (those that differ between arms are listed
+        beside the speedup anyway).
+        """
+        from bench.metrics.findings import make_finding  # noqa: PLC0415  # numpy and scipy
+
+        found = differences(self._facts.config.arguments, self.effective)
+        if not found:
+            return ()
+        decisive = any(
+            d.name.startswith(SPECULATIVE_PREFIX) or d.name == "max_running_requests"
+            for d in found
+        )
+        told = ", ".join(f"{d.name} {d.effective} (asked {d.asked})" for d in found)
+        return (
+            make_finding(
+                FindingKind.CONFIG_NOT_AS_ASKED,
+                Severity.SUSPECT if decisive else Severity.NOTE,
+                f"the server runs with other settings than its arguments ask for: {told}.",
+                cell_id=cell_id,
+            ),
+        )
+
+    async def between_cells(self) -> None:
+        """Leave nothing of earlier requests: abort all, drain, flush the cache until it says 200.
+
+        On an attached server others may be at work: nothing is aborted or flushed there. It is
+        given the time it needs to notice that our cancelled requests are gone.
+
+        Raises:
+            ServerError: It does not drain within `timeouts.drain_s`, or does not answer.
+        """
+        async with self._session() as session:
+            if self._process is None:
+                await _until_idle(session)
+            else:
+                await self._drain(session)
+
+    async def _drain(self, session: aiohttp.ClientSession) -> None:
+        give_up_ns = clock.now_ns() + int(self._timeouts.drain_s * 1e9)
+        await control.abort_all(session, admin_api_key=self._admin_api_key)
+        while True:
+            left_s = (give_up_ns - clock.now_ns()) / 1e9
+            flushed = await control.flush_cache(
+                session,
+                timeout_s=max(0.0, min(_FLUSH_WAIT_S, left_s)),
+                admin_api_key=self._admin_api_key,
+            )
+            if flushed:
+                return
+            if clock.now_ns() > give_up_ns:
+                raise ServerError(
+                    "asked the server to drop its cache between two cells; it still had requests "
+                    f"{self._timeouts.drain_s:g} s after all were aborted.",
+                    hint="see its log; a longer timeouts.drain_s may help.",
+                )
+            await clock.sleep_ns(_RETRY_NS)
+
+    async def stop(self) -> int | None:
+        """Stop it and prove that it is gone; an attached server is left alone.
+
+        Requests still in it are aborted first, since SGLang waits for them after TERM. Stopping a
+        stopped server does nothing.
+
+        Returns:
+            Its exit code; None for an attached server.
+
+        Raises:
+            ServerError: Processes of it are left, or its port still answers.
+        """
+        if self._process is None:
+            return None
+        if self._process.exited() is None:
+            async with self._session() as session:
+                with contextlib.suppress(ServerError):
+                    await control.abort_all(session, admin_api_key=self._admin_api_key)
+        exit_code = await self._process.stop()
+        await prove_gone(self._process, self.base_url)
+        return exit_code
+
+    def _session(self) -> aiohttp.ClientSession:
+        return open_session(
+            self.base_url, api_key=self.api_key, connect_s=self._timeouts.connect_s
+        )
+
+
+async def _until_idle(session: aiohttp.ClientSession) -> None:
+    """Until the server says that it runs nothing, for as long as a disconnect takes to be seen."""
+    give_up_ns = clock.now_ns() + int(_DISCONNECT_S * 1e9)
+    while clock.now_ns() < give_up_ns:
+        if await control.running_requests(session) in {0, None}:
+            return
+        await clock.sleep_ns(_RETRY_NS)
+
+
+async def prove_gone(process: ServerProcess, base_url: str) -> None:
+    """Raise unless a stopped server has left no process and nothing answers at its port.
+
+    Raises:
+        ServerError: It has.
+    """
+    if process.left:
+        pids = ", ".join(str(pid) for pid in process.left)
+        raise ServerError(
+            f"the server would not end: processes {pids} are left, even after KILL.",
+            hint="they hang in the driver; the next start would find their memory and GPUs taken.",
+        )
+    port = int(base_url.rpartition(":")[2])
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PORT_CLOSED_S):
+            while await _answers(port):
+                await clock.sleep_ns(_RETRY_NS)
+            return
+    raise ServerError(
+        f"the server ended ({exit_text(process.exited() or 0)}), but something still answers at "
+        f"{base_url}.",
+        hint="see which process listens there (ss -ltnp) and end it.",
+    )
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

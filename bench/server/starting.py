@@ -1,0 +1,242 @@
+"""From a started process to a server that generates: waiting, watching, saying why not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+from bench import clock
+from bench.errors import ServerError
+from bench.sglang import control
+from bench.sglang.log_lines import (
+    Failure,
+    FailureClass,
+    find_failure,
+    find_hang,
+    meaningful_lines,
+    start_phase,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import aiohttp
+
+    from bench.model import Timeouts
+    from bench.server.process import ServerProcess
+
+SHOWN_LINES = 15
+TAIL_BYTES = 256 * 1024
+_FIRST_POLL_NS = 30_000_000
+_LAST_POLL_NS = 1_000_000_000
+_WATCH_NS = 250_000_000
+_WORK_STEP_BYTES = 64 * 1024 * 1024
+"""Memory taken or disk read by at least so much more than ever before is progress."""
+
+
+class StartError(ServerError):
+    """A server that did not start.
+
+    Attributes:
+        failure_class: What its log tells; None: nothing known.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None, failure_class: FailureClass | None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.failure_class = failure_class
+
+
+async def until_ready(
+    process: ServerProcess,
+    session: aiohttp.ClientSession,
+    log: LogTail,
+    *,
+    timeouts: Timeouts,
+    on_progress: Callable[[str], None] | None,
+) -> None:
+    """Wait until the server has generated tokens.
+
+    Args:
+        process: The server.
+        session: To it.
+        log: Its log from where this start began.
+        timeouts: `ready_s` bounds the time without progress, `request_s` the time from the first
+            answer over HTTP to the first generation.
+        on_progress: Told in a few words what the server is doing.
+
+    Raises:
+        StartError: The process ended, made no progress, or refuses to generate.
+    """
+    ready = asyncio.create_task(until_generating(session, request_s=timeouts.request_s))
+    ended = asyncio.create_task(process.wait_exited())
+    stalled = asyncio.create_task(
+        _until_stalled(process.pid, log, ready_s=timeouts.ready_s, on_progress=on_progress)
+    )
+    tasks = (ready, ended, stalled)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if not ended.cancelled():
+        raise ended_error(ended.result(), log)
+    if not ready.cancelled():
+        refusal = ready.exception()
+        if refusal is None:
+            return
+        raise StartError(
+            f"the server answers, but does not generate: {refusal}",
+            hint=getattr(refusal, "hint", None) or f"its log: {log.path}",
+            failure_class=None,
+        ) from refusal
+    stalled.result()
+    raise _stalled_error(log, timeouts.ready_s)
+
+
+async def until_generating(session: aiohttp.ClientSession, *, request_s: float) -> None:
+    """Ask until the server has generated a few tokens.
+
+    Raises:
+        ServerError: It answers over HTTP, but refuses to generate or does not within `request_s`.
+    """
+    poll_ns, answered_ns = _FIRST_POLL_NS, None
+    while True:
+        try:
+            await control.model_info(session)
+            answered_ns = answered_ns or clock.now_ns()
+            await control.generate_once(session, timeout_s=request_s)
+        except ServerError as error:
+            refused = isinstance(error, control.CallRefusedError) and 400 <= error.status < 500
+            late = answered_ns is not None and clock.now_ns() - answered_ns > request_s * 1e9
+            if refused or late:
+                raise
+        else:
+            return
+        await clock.sleep_ns(poll_ns)
+        poll_ns = min(poll_ns * 3 // 2, _LAST_POLL_NS)
+
+
+async def _until_stalled(
+    pid: int, log: LogTail, *, ready_s: float, on_progress: Callable[[str], None] | None
+) -> None:
+    """Watch log, memory and disk; returns when none of them moved for `ready_s`."""
+    moved_ns, said, seen = clock.now_ns(), None, (0, 0)
+    while clock.now_ns() - moved_ns < ready_s * 1e9:
+        await clock.sleep_ns(_WATCH_NS)
+        lines = log.new_lines()
+        work = _work_bytes(pid)
+        if lines or any(
+            now > then + _WORK_STEP_BYTES for now, then in zip(work, seen, strict=True)
+        ):
+            moved_ns = clock.now_ns()
+            seen = (max(work[0], seen[0]), max(work[1], seen[1]))
+        says = doing(lines)
+        if on_progress is not None and says is not None and says != said:
+            said = says
+            on_progress(says)
+
+
+def doing(lines: list[str]) -> str | None:
+    """What new log lines say the server does, in a few words; None when they say nothing."""
+    for line in reversed(lines):
+        phase = start_phase(line)
+        if phase is not None:
+            return phase
+    last = meaningful_lines(lines, 1)
+    return last[0].partition("] ")[2][:80] or last[0][:80] if last else None
+
+
+def _work_bytes(pid: int) -> tuple[int, int]:
+    """Memory held and bytes read from disk by the process and its descendants."""
+    import psutil  # noqa: PLC0415  # only while a server starts
+
+    memory = read = 0
+    try:
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return 0, 0
+    for process in processes:
+        try:
+            memory += process.memory_info().rss
+            read += process.io_counters().read_bytes
+        except (psutil.Error, OSError):
+            continue
+    return memory, read
+
+
+class LogTail:
+    """A growing log, from where it ends now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._start = self._size()
+        self._read = self._start
+
+    def _size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def new_lines(self) -> list[str]:
+        """Lines that came since the last call (a line may come in two parts)."""
+        text = self._text(self._read)
+        self._read = self._size()
+        return text.splitlines()
+
+    def last_lines(self) -> list[str]:
+        """The newest lines since this tail was made, at most TAIL_BYTES of them."""
+        return self._text(max(self._start, self._size() - TAIL_BYTES)).splitlines()
+
+    def _text(self, start: int) -> str:
+        if not self.path.exists():
+            return ""
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return file.read().decode("utf-8", "replace")
+
+
+# ------------------------------------------------------------------------------------ saying why
+
+
+def ended_error(exit_code: int, log: LogTail) -> StartError:
+    """A server that ended before it was ready."""
+    return _error(f"ended with {exit_text(exit_code)} before it was ready", log, find_failure)
+
+
+def _stalled_error(log: LogTail, ready_s: float) -> StartError:
+    what = f"made no progress for {ready_s:g} s (log, memory, disk) and was stopped"
+    return _error(what, log, lambda lines: find_failure(lines) or find_hang(lines))
+
+
+def _error(what: str, log: LogTail, find: Callable[[list[str]], Failure | None]) -> StartError:
+    lines = log.last_lines()
+    failure = find(lines)
+    shown = meaningful_lines(lines, SHOWN_LINES)
+    reason = (
+        f"{failure.failure_class}: {failure.line[:200]}" if failure else "its log tells no reason"
+    )
+    said = (
+        "\n".join(["its last lines:", *(f"  {line[:300]}" for line in shown)])
+        if shown
+        else "it wrote nothing"
+    )
+    advice = failure.advice if failure else "read its log"
+    return StartError(
+        f"the server {what}; {reason}\n{said}",
+        hint=f"{advice}. Log: {log.path}",
+        failure_class=failure.failure_class if failure else None,
+    )
+
+
+def exit_text(exit_code: int) -> str:
+    """`exit status 2`, or the signal's name."""
+    if exit_code >= 0:
+        return f"exit status {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"signal {-exit_code}"

@@ -1,0 +1,220 @@
+"""A scrape of `/metrics`: its samples, the series we use, and what a counter rose by between two.
+
+Parsing is by `prometheus_client`, a line at a time, so that a damaged line costs only itself. What
+the series mean: docs/server.md; source: SGLang 0.5.23 `observability/metrics_collector.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+RANK_LABEL = "dp_rank"
+MODE_LABEL = "mode"
+_PARALLEL_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank")
+
+ACCEPT_LENGTH = "sglang:spec_accept_length"
+
+SERIES: Mapping[str, Literal["sum", "max"]] = {
+    "sglang:num_running_reqs": "sum",
+    "sglang:num_queue_reqs": "sum",
+    "sglang:num_used_tokens": "sum",
+    "sglang:token_usage": "max",
+    "sglang:gen_throughput": "sum",
+    "sglang:cache_hit_rate": "max",
+    "sglang:is_cuda_graph": "max",
+    ACCEPT_LENGTH: "max",
+    "sglang:spec_num_steps": "max",
+    "sglang:spec_verify_calls_total": "sum",
+    "sglang:generation_tokens_total": "sum",
+    "sglang:prompt_tokens_total": "sum",
+    "sglang:cached_tokens_total": "sum",
+    "sglang:num_requests_total": "sum",
+    "sglang:num_aborted_requests_total": "sum",
+    "sglang:num_retracted_requests_total": "sum",
+    "sglang:cuda_graph_passes_total": "sum",
+    "sglang:realtime_tokens_total": "sum",
+}
+"""The series kept as telemetry, and how several label sets of one rank become one value."""
+
+_BY_MODE = frozenset({"sglang:cuda_graph_passes_total", "sglang:realtime_tokens_total"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One line of a scrape.
+
+    Attributes:
+        name: As scraped, `_total` included.
+        labels: Label values by name.
+        value: None where the server had none: NaN, or an infinite value.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One value of a series we use.
+
+    Attributes:
+        name: `sglang:…`; series told apart by mode carry it, as in
+            `sglang:realtime_tokens_total{mode=decode}`.
+        rank: Data-parallel rank; None where the server has just one or tells the sum of all.
+        value: None where the server had none.
+    """
+
+    name: str
+    rank: int | None
+    value: float | None
+
+
+def parse_scrape(text: str, names: Collection[str] | None = None) -> list[Sample]:
+    """The samples of a scrape in its order; comments and lines that do not parse are left out.
+
+    Args:
+        text: Prometheus text format.
+        names: Only samples of these names, which is much faster; None: all. `sglang:` also finds
+            `sglang_`, as routers write it.
+    """
+    samples = []
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if names is not None and canonical_name(_name_of(line)) not in names:
+            continue
+        samples.extend(_parse_line(line))
+    return samples
+
+
+def _name_of(line: str) -> str:
+    return line.split("{", 1)[0].split(" ", 1)[0]
+
+
+def _parse_line(line: str) -> list[Sample]:
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415  # heavy
+
+    try:
+        families = list(text_string_to_metric_families(line + "\n"))
+    except (ValueError, KeyError, IndexError):
+        return []
+    return [
+        Sample(
+            name=sample.name,
+            labels=sample.labels,
+            value=float(sample.value) if math.isfinite(sample.value) else None,
+        )
+        for family in families
+        for sample in family.samples
+    ]
+
+
+def canonical_name(name: str) -> str:
+    """A router writes `sglang_gen_throughput` where the engine writes `sglang:gen_throughput`."""
+    return "sglang:" + name.removeprefix("sglang_") if name.startswith("sglang_") else name
+
+
+def readings(text: str) -> list[Reading]:
+    """The series we use, one value for each series and data-parallel rank.
+
+    With metrics of all schedulers exported, ranks within one data-parallel rank repeat one
+    another: only the first is read. Other label sets (streaming or not, cache sources, priorities)
+    are combined as SERIES says. An accept length below 1 is a rank that has not decoded: no value.
+
+    Args:
+        text: A scrape.
+    """
+    groups: dict[tuple[str, int | None], list[Sample]] = {}
+    for sample in parse_scrape(text, SERIES):
+        key = (_series_name(sample), _rank(sample.labels))
+        groups.setdefault(key, []).append(sample)
+    return [
+        Reading(name=name, rank=rank, value=_combined(_first_rank_only(samples)))
+        for (name, rank), samples in groups.items()
+    ]
+
+
+def _series_name(sample: Sample) -> str:
+    name = canonical_name(sample.name)
+    return f"{name}{{mode={sample.labels.get(MODE_LABEL, '')}}}" if name in _BY_MODE else name
+
+
+def _rank(labels: Mapping[str, str]) -> int | None:
+    text = labels.get(RANK_LABEL, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _first_rank_only(samples: Sequence[Sample]) -> list[Sample]:
+    ranks = [
+        tuple(_label_order(sample.labels, label) for label in _PARALLEL_LABELS)
+        for sample in samples
+    ]
+    first = min(ranks)
+    return [sample for sample, rank in zip(samples, ranks, strict=True) if rank == first]
+
+
+def _label_order(labels: Mapping[str, str], label: str) -> int:
+    text = labels.get(label, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def _combined(samples: Sequence[Sample]) -> float | None:
+    name = canonical_name(samples[0].name)
+    values = [sample.value for sample in samples if sample.value is not None]
+    if len(values) < len(samples):  # a sum with a missing part is missing
+        return None
+    value = sum(values) if SERIES[name] == "sum" else max(values)
+    return None if name == ACCEPT_LENGTH and value < 1 else value
+
+
+# ------------------------------------------------------------------------------------- counters
+
+
+def counter_delta(
+    before: Iterable[Sample],
+    after: Iterable[Sample],
+    name: str,
+    labels: Mapping[str, str] | None = None,
+) -> float | None:
+    """How much a counter rose between two scrapes, over all its label sets: engines, ranks, modes.
+
+    A label set that is absent before counts from 0: counters appear with their first count. The
+    `_created` companions of counters have other names and so never enter.
+
+    Args:
+        before: The earlier scrape.
+        after: The later scrape.
+        name: The sample's name, `_total` included.
+        labels: Only label sets that have these values.
+
+    Returns:
+        The rise; None when the later scrape has no such counter, when a value is missing, or when
+        a counter fell, which says that its process was started anew in between.
+    """
+    earlier, later = _by_labels(before, name, labels), _by_labels(after, name, labels)
+    if not later:
+        return None
+    rise = 0.0
+    for key, now in later.items():
+        then = earlier.get(key, 0.0)
+        if now is None or then is None or now < then:
+            return None
+        rise += now - then
+    return None if earlier.keys() - later.keys() else rise
+
+
+def _by_labels(
+    samples: Iterable[Sample], name: str, labels: Mapping[str, str] | None
+) -> dict[frozenset[tuple[str, str]], float | None]:
+    wanted = (labels or {}).items()
+    return {
+        frozenset(sample.labels.items()): sample.value
+        for sample in samples
+        if canonical_name(sample.name) == canonical_name(name) and wanted <= sample.labels.items()
+    }

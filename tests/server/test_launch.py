@@ -1,0 +1,265 @@
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.errors import InputError, ServerError
+from bench.model import ServerConfig, Severity, Timeouts
+from bench.server import start_server
+from bench.server.starting import StartError
+from bench.sglang.log_lines import FailureClass
+from bench.telemetry import watch
+
+STAND_IN = Path(__file__).parent / "stand_in.py"
+QUICK = Timeouts(ready_s=20, request_s=20, connect_s=5, drain_s=5, term_s=5)
+
+
+def stand_in(*arguments, **more):
+    return ServerConfig(
+        arguments=arguments, command=("{python}", str(STAND_IN)), launcher="local", **more
+    )
+
+
+async def start(config, tmp_path, timeouts=QUICK, **more):
+    return await start_server(config, log_path=tmp_path / "server.log", timeouts=timeouts, **more)
+
+
+def pids_left(state):
+    pids = [int(pid) for pid in (state / "pids").read_text().split()]
+    assert pids
+    return [
+        pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"
+    ]
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # what is waited for is another process
+            await asyncio.sleep(0.01)
+
+
+def listens(base_url):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(base_url.rpartition(":")[2]))) == 0
+
+
+async def test_a_server_is_started_read_back_and_gone_after_stop(tmp_path):
+    server = await start(stand_in("--state", str(tmp_path)), tmp_path)
+    assert listens(server.base_url)
+    assert server.exited() is None
+    assert server.model_name == "tiny"
+    assert server.effective.version == "0.5.23"
+    assert server.effective.max_total_num_tokens == 1000
+    assert server.effective.decode_graph_batch_sizes == (1, 2)
+    assert server.argv[0] == sys.executable
+    assert server.started_ns < server.ready_ns
+    assert len(pids_left(tmp_path)) == 2
+    await server.stop()
+    assert server.exited() is not None
+    assert pids_left(tmp_path) == []
+    assert not listens(server.base_url)
+    assert await server.stop() == server.exited()
+
+
+async def test_between_cells_aborts_and_flushes_until_nothing_is_pending(tmp_path):
+    server = await start(stand_in("--state", str(tmp_path)), tmp_path)
+    try:
+        (tmp_path / "calls").unlink()
+        await server.between_cells()
+        calls = (tmp_path / "calls").read_text().split()
+    finally:
+        await server.stop()
+    assert calls[0] == "/abort_request"
+    assert calls[1:] == ["/flush_cache"] * 3
+
+
+async def test_a_server_that_never_drains_is_an_error(tmp_path):
+    hurried = Timeouts(ready_s=20, request_s=20, drain_s=0.3, term_s=5)
+    server = await start(stand_in("--mode", "never-drains"), tmp_path, hurried)
+    try:
+        with pytest.raises(ServerError, match="still had requests"):
+            await server.between_cells()
+    finally:
+        await server.stop()
+
+
+async def test_a_server_that_ignores_term_is_killed(tmp_path):
+    hurried = Timeouts(ready_s=20, request_s=20, term_s=0.2)
+    config = stand_in("--state", str(tmp_path), "--mode", "ignores-term")
+    server = await start(config, tmp_path, hurried)
+    assert await server.stop() == -9
+    assert pids_left(tmp_path) == []
+
+
+async def test_a_start_that_fails_tells_class_lines_and_log(tmp_path):
+    with pytest.raises(StartError) as caught:
+        await start(stand_in("--mode", "oom"), tmp_path)
+    first_line = str(caught.value).splitlines()[0]
+    assert caught.value.failure_class is FailureClass.CUDA_OOM
+    assert "exit status 1" in first_line
+    assert "cuda_oom: torch.OutOfMemoryError" in first_line
+    assert "Load weight begin" in str(caught.value)
+    assert str(tmp_path / "server.log") in caught.value.hint
+
+
+async def test_a_port_that_was_taken_is_tried_again_with_another(tmp_path):
+    config = stand_in("--state", str(tmp_path), "--mode", "port-taken-once")
+    server = await start(config, tmp_path)
+    await server.stop()
+    assert (tmp_path / "tried").exists()
+    assert (tmp_path / "server.log").read_text().count("address already in use") == 1
+
+
+async def test_a_start_without_progress_is_stopped_and_told(tmp_path):
+    hurried = Timeouts(ready_s=0.6, term_s=5)
+    with pytest.raises(StartError) as caught:
+        await start(stand_in("--mode", "silent"), tmp_path, hurried)
+    assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
+    assert "no progress" in str(caught.value)
+
+
+async def test_a_refused_generation_is_told_at_once(tmp_path):
+    with pytest.raises(StartError, match=r"does not generate: .*this model does not generate"):
+        await start(stand_in("--mode", "refuses"), tmp_path)
+
+
+async def test_a_server_that_is_still_warming_up_is_waited_for(tmp_path):
+    said = []
+    server = await start(stand_in("--mode", "warming"), tmp_path, on_progress=said.append)
+    await server.stop()
+    assert server.exited() is not None
+
+
+async def test_giving_up_a_start_leaves_no_process(tmp_path):
+    task = asyncio.create_task(
+        start(stand_in("--state", str(tmp_path), "--mode", "silent"), tmp_path)
+    )
+    await until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pids_left(tmp_path) == []
+
+
+async def test_a_crash_while_running_is_seen(tmp_path):
+    server = await start(stand_in("--state", str(tmp_path), "--mode", "dies-later"), tmp_path)
+    await until(lambda: server.exited() is not None)
+    assert server.exited() == -11
+    with pytest.raises(ServerError):
+        await server.between_cells()
+    assert await server.stop() == -11
+    assert pids_left(tmp_path) == []
+
+
+async def test_keys_are_used_and_never_stored(tmp_path):
+    config = stand_in("--api-key", "open-sesame-7")
+    server = await start(config, tmp_path)
+    try:
+        assert server.api_key == "open-sesame-7"
+        assert "open-sesame-7" not in " ".join(server.argv)
+        assert "open-sesame-7" not in str(server.effective)
+        await server.between_cells()
+    finally:
+        await server.stop()
+    log = (tmp_path / "server.log").read_text()
+    assert "[redacted] again" in log
+    assert "open-sesame-7" not in log
+
+
+async def test_only_what_the_configuration_names_is_added_to_the_environment(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SPECDYNO_CLOCK_SPEED", "6")
+    config = stand_in(environment=(("NCCL_ALGO", "Ring"),))
+    server = await start(config, tmp_path, environment_extra={"EXTRA": "1"})
+    await server.stop()
+    environment = dict(server.effective.other)["environment_of_the_server"]
+    assert '"NCCL_ALGO": "Ring"' in environment
+    assert '"EXTRA": "1"' in environment
+    assert "SPECDYNO_CLOCK_SPEED" not in environment
+
+
+async def test_settings_that_are_not_as_asked_are_a_finding(tmp_path):
+    server = await start(stand_in("--speculative-num-draft-tokens", "8"), tmp_path)
+    findings = server.findings("c1")
+    await server.stop()
+    assert [finding.kind.value for finding in findings] == ["config_not_as_asked"]
+    assert findings[0].severity is Severity.SUSPECT
+    assert "speculative_num_draft_tokens 4 (asked 8)" in findings[0].message
+
+
+async def test_other_settings_that_are_not_as_asked_are_a_note(tmp_path):
+    server = await start(stand_in("--served-model-name", "large"), tmp_path)
+    findings = server.findings("c1")
+    await server.stop()
+    assert [finding.severity for finding in findings] == [Severity.NOTE]
+    assert findings[0].cell_id == "c1"
+
+
+async def test_an_attached_server_is_never_stopped(tmp_path):
+    running = await start(stand_in("--state", str(tmp_path)), tmp_path)
+    try:
+        config = ServerConfig(arguments=(), launcher="attached", url=running.base_url + "/")
+        attached = await start(config, tmp_path)
+        assert attached.base_url == running.base_url
+        assert attached.pid is None
+        assert attached.argv == ()
+        (tmp_path / "calls").unlink()
+        await attached.between_cells()
+        assert not (tmp_path / "calls").exists()
+        assert await attached.stop() is None
+        assert listens(running.base_url)
+    finally:
+        await running.stop()
+
+
+async def test_attaching_to_nothing_says_so(tmp_path):
+    config = ServerConfig(arguments=(), launcher="attached", url="http://127.0.0.1:9")
+    with pytest.raises(ServerError, match=r"http://127\.0\.0\.1:9"):
+        await start(config, tmp_path)
+
+
+async def test_a_command_that_is_not_there_says_so(tmp_path):
+    config = ServerConfig(arguments=(), command=("no-such-program",), launcher="local")
+    with pytest.raises(ServerError, match="No such file or directory: no-such-program"):
+        await start(config, tmp_path)
+
+
+async def test_a_port_of_ones_own_is_refused(tmp_path):
+    with pytest.raises(InputError, match="--port"):
+        await start(stand_in("--port", "30000"), tmp_path)
+
+
+async def test_the_simulated_server_starts_like_a_real_one(tmp_path):
+    config = ServerConfig(
+        arguments=(
+            *("--model-path", "moonshotai/Kimi-K2.5", "--tp-size", "8", "--enable-metrics"),
+            *("--max-running-requests", "64", "--speculative-algorithm", "EAGLE3"),
+            *("--speculative-draft-model-path", "draft", "--speculative-num-steps", "3"),
+            *("--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
+        ),
+        launcher="simulated",
+        hardware="rtx-pro-6000-x8",
+        target_card="kimi-k2.5",
+        acceptance=(0.5, 0.25, 0.125),
+        gpus=8,
+    )
+    truth = tmp_path / "truth.jsonl"
+    server = await start(config, tmp_path, truth_path=truth)
+    try:
+        await server.between_cells()
+        async with watch(server.base_url, gpus=server.gpu_indices) as points:
+            pass
+    finally:
+        exit_code = await server.stop()
+    assert exit_code == 0
+    assert server.effective.simulated
+    assert dict(server.effective.speculative)["num_draft_tokens"] == 4
+    assert server.findings("c1") == ()
+    assert server.gpu_indices == ()
+    assert points.missing_reason is None
+    assert {point.source for point in points} == {"server"}
+    assert truth.exists()

@@ -1,0 +1,136 @@
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.sglang.scrape import SERIES, counter_delta, parse_scrape, readings
+
+WITH_RANKS = """\
+# TYPE sglang:gen_throughput gauge
+sglang:gen_throughput{dp_rank="0",tp_rank="0"} 186.12
+sglang:gen_throughput{dp_rank="1",tp_rank="4"} NaN
+sglang:spec_accept_length{dp_rank="0",tp_rank="0"} 2.93
+sglang:spec_accept_length{dp_rank="1",tp_rank="4"} 0.0
+sglang:generation_tokens_total{is_streaming="true",model_name="m"} 1.0e+06
+sglang:generation_tokens_total{is_streaming="false",model_name="m"} 30794
+sglang_cache_hit_rate{model_name="a \\"quote\\", a comma",worker_addr="grpc://x:1"} 0.5
+sglang:realtime_tokens_total{mode="decode",tp_rank="0"} 7
+sglang:realtime_tokens_total{mode="prefill_cache",tp_rank="0"} 3
+"""
+
+
+def by_name(text):
+    return {(reading.name, reading.rank): reading.value for reading in readings(text)}
+
+
+def test_a_recorded_scrape_is_read_whole(recording):
+    text = (recording / "metrics.prom").read_text()
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    samples = parse_scrape(text)
+    assert len(samples) == len(lines)
+    assert all(sample.value is None or math.isfinite(sample.value) for sample in samples)
+    assert any(sample.value is None for sample in samples)  # fwd_occupancy is NaN when idle
+
+
+def test_the_recorded_servers_give_the_series_we_use(eagle3, baseline):
+    found = by_name((eagle3 / "metrics.prom").read_text())
+    assert found["sglang:spec_num_steps", None] == 3
+    assert 1 < found["sglang:spec_accept_length", None] <= 4
+    generated = found["sglang:generation_tokens_total", None]
+    verified = found["sglang:spec_verify_calls_total", None]
+    assert 1 < generated / verified <= 5
+    assert found["sglang:cuda_graph_passes_total{mode=decode_none}", None] >= verified
+    assert found["sglang:num_running_reqs", None] == 0
+    never_counted = {"sglang:num_aborted_requests_total", "sglang:num_retracted_requests_total"}
+    assert {name.partition("{")[0] for name, _ in found} >= set(SERIES) - never_counted
+    assert (
+        by_name((baseline / "metrics.prom").read_text())["sglang:spec_accept_length", None] is None
+    )
+
+
+def test_ranks_modes_and_label_sets():
+    found = by_name(WITH_RANKS)
+    assert found == {
+        ("sglang:gen_throughput", 0): 186.12,
+        ("sglang:gen_throughput", 1): None,
+        ("sglang:spec_accept_length", 0): 2.93,
+        ("sglang:spec_accept_length", 1): None,
+        ("sglang:generation_tokens_total", None): 1_030_794,
+        ("sglang:cache_hit_rate", None): 0.5,
+        ("sglang:realtime_tokens_total{mode=decode}", None): 7,
+        ("sglang:realtime_tokens_total{mode=prefill_cache}", None): 3,
+    }
+
+
+def test_schedulers_that_repeat_one_rank_are_not_added_up():
+    text = "".join(f'sglang:num_running_reqs{{tp_rank="{rank}"}} 5\n' for rank in range(8))
+    assert by_name(text) == {("sglang:num_running_reqs", None): 5}
+
+
+def test_a_sum_with_a_missing_part_is_missing():
+    text = 'sglang:num_used_tokens{priority="0"} 5\nsglang:num_used_tokens{priority="1"} NaN\n'
+    assert by_name(text) == {("sglang:num_used_tokens", None): None}
+
+
+def test_infinite_values_are_no_values():
+    assert [s.value for s in parse_scrape("a +Inf\nb -Inf\nc 1\n")] == [None, None, 1]
+
+
+def test_damaged_lines_cost_only_themselves():
+    text = 'a 1\nb{x="1 2\nc 3 4 5 6\n\x00\n{} 1\nd{x="y"} 4\na 1\nsglang:gen_thr'
+    assert [(s.name, s.value) for s in parse_scrape(text) if s.name in {"a", "d"}] == [
+        ("a", 1),
+        ("d", 4),
+        ("a", 1),
+    ]
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None, max_examples=100)
+def test_no_text_breaks_the_parser(text):
+    parse_scrape(text)
+    readings(text + "\nsglang:" + text)
+
+
+@given(end=st.integers(0, len(WITH_RANKS)))
+@settings(deadline=None, max_examples=60)
+def test_a_scrape_that_was_cut_keeps_what_came(end):
+    whole, cut = parse_scrape(WITH_RANKS), parse_scrape(WITH_RANKS[:end])
+    assert cut[:-1] == whole[: max(0, len(cut) - 1)]
+
+
+BEFORE = """\
+vllm:spec_decode_num_drafts_total{engine="0"} 1000.0
+vllm:spec_decode_num_drafts_total{engine="1"} 0.0
+vllm:spec_decode_num_drafts_created{engine="0"} 1.7e+09
+"""
+AFTER = """\
+vllm:spec_decode_num_drafts_total{engine="0"} 1400.0
+vllm:spec_decode_num_drafts_total{engine="1"} 100.0
+vllm:spec_decode_num_drafts_created{engine="0"} 1.8e+09
+late_total{mode="a"} 5
+late_total{mode="b"} 7
+"""
+
+
+def delta(name, before=BEFORE, after=AFTER, labels=None):
+    return counter_delta(parse_scrape(before), parse_scrape(after), name, labels)
+
+
+def test_a_counter_rises_over_all_engines():
+    assert delta("vllm:spec_decode_num_drafts_total") == 500
+
+
+def test_a_counter_that_appears_counts_from_zero():
+    assert delta("late_total") == 12
+    assert delta("late_total", labels={"mode": "b"}) == 7
+
+
+def test_a_counter_that_was_never_there_is_unknown_not_zero():
+    assert delta("never_total") is None
+
+
+def test_a_counter_that_fell_or_vanished_is_unknown():
+    assert delta("vllm:spec_decode_num_drafts_total", before=AFTER, after=BEFORE) is None
+    one_engine = AFTER.splitlines()[0]
+    assert delta("vllm:spec_decode_num_drafts_total", after=one_engine) is None
