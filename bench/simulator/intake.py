@@ -1,0 +1,245 @@
+"""From a request's JSON to a request of the engine, or to the error SGLang would answer with."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench import clock
+from bench.physics import tree_reach
+from bench.simulator.openai_replies import ChatReply, CompletionReply
+from bench.simulator.prefix_cache import block_hashes
+from bench.simulator.replies import Format, GenerateReply
+from bench.simulator.request import Acceptance, Request
+from bench.simulator.words import BYTES_PER_TOK, make_answer, prompt_seed
+
+if TYPE_CHECKING:
+    from bench.simulator.http11 import Exchange
+    from bench.simulator.settings import Settings
+
+PATHS = ("/generate", "/v1/completions", "/v1/chat/completions")
+
+
+class InvalidRequestError(Exception):
+    """A request that is answered with an error; the message is SGLang's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the three APIs ask for, under one name each."""
+
+    prompt: bytes
+    max_new_tok: int | None
+    temperature: float
+    seed: int | None
+    ignore_eos: bool
+    thinking: bool
+    rid: str | None
+    form: Format
+
+
+def read_request(exchange: Exchange, settings: Settings) -> Request:
+    """The engine's request for what a client sent.
+
+    Raises:
+        InvalidRequestError: The body is not understood, or does not fit the context.
+    """
+    body = parse_body(exchange)
+    path = exchange.request.path
+    asked = _READERS[path](body)
+    interval = settings.number("stream_interval", asked.form.stream_interval)
+    if asked.form.stream_interval == 1 and interval > 1:
+        asked = replace(asked, form=replace(asked.form, stream_interval=interval))
+    prompt_tok = max(1, -(-len(asked.prompt) // BYTES_PER_TOK))
+    cap_tok = _cap(asked, prompt_tok, settings)
+    seed = prompt_seed(asked.prompt, asked.seed if asked.temperature > 0 else None)
+    answer = make_answer(
+        seed,
+        cap_tok=cap_tok,
+        ignore_eos=asked.ignore_eos,
+        thinking=asked.thinking,
+        eos_token_id=settings.target.eos_token_id,
+    )
+    reply_class = {
+        "/generate": GenerateReply,
+        "/v1/completions": CompletionReply,
+        "/v1/chat/completions": ChatReply,
+    }[path]
+    radix = not settings.flag("disable_radix_cache")
+    return Request(
+        rid=asked.rid or uuid.uuid4().hex,
+        prompt_tok=prompt_tok,
+        blocks=block_hashes(asked.prompt, prompt_tok) if radix else [],
+        answer=answer,
+        acceptance=_acceptance(settings, seed, thinking=asked.thinking),
+        arrival_ns=clock.now_ns(),
+        stream=asked.form.stream,
+        reply=reply_class(exchange, settings, asked.form),
+    )
+
+
+def parse_body(exchange: Exchange) -> dict[str, Any]:
+    """The JSON object a client sent."""
+    try:
+        body = msgspec.json.decode(exchange.request.body)
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(f"Invalid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise InvalidRequestError("The body must be a JSON object")
+    return body
+
+
+def wants_stream(exchange: Exchange) -> bool:
+    """Whether a client asked for events, for the form of its error."""
+    try:
+        return bool(parse_body(exchange).get("stream"))
+    except InvalidRequestError:
+        return False
+
+
+def _acceptance(settings: Settings, seed: int, *, thinking: bool) -> Acceptance | None:
+    speculation = settings.speculation
+    if speculation is None:
+        return None
+    card = settings.acceptance
+    reach = card.reach_thinking if thinking and card.reach_thinking else card.reach
+    tree = tree_reach(
+        reach,
+        num_steps=speculation.num_steps,
+        topk=speculation.topk,
+        num_draft_tokens=speculation.num_draft_tokens,
+    )
+    return Acceptance(tree, seed)
+
+
+def _cap(asked: _Asked, prompt_tok: int, settings: Settings) -> int:
+    """The most tokens of the answer; raises when prompt or sum do not fit the context."""
+    context = settings.context_len
+    reserved = prompt_tok + settings.reserved_tok
+    if reserved >= context:
+        raise InvalidRequestError(
+            f"The input ({reserved} tokens) is longer than the model's context length "
+            f"({context} tokens)."
+        )
+    room = context - reserved
+    wanted = asked.max_new_tok
+    if wanted is not None and wanted > room:
+        raise InvalidRequestError(
+            f"Requested token count exceeds the model's maximum context length of {context} "
+            f"tokens. You requested a total of {reserved + wanted} tokens: {reserved} tokens from "
+            f"the input messages and {wanted} tokens for the completion. Please reduce the number "
+            "of tokens in the input messages or the completion to fit within the limit."
+        )
+    memory = settings.kv_capacity_tok - reserved
+    if memory < 1:
+        raise InvalidRequestError("Request prompt exceeds the KV memory budget")
+    return max(1, min(room if wanted is None else wanted, memory))
+
+
+def _read_generate(body: dict[str, Any]) -> _Asked:
+    text, ids = body.get("text"), body.get("input_ids")
+    if isinstance(text, str):
+        prompt = text.encode()
+    elif isinstance(ids, list) and ids and all(isinstance(item, int) for item in ids):
+        prompt = _bytes_of_ids(ids)
+    else:
+        raise InvalidRequestError(
+            "Either text (a string) or input_ids (a list of numbers) must be given; the simulator "
+            "takes no batches"
+        )
+    sampling = body.get("sampling_params") or {}
+    return _Asked(
+        prompt=prompt,
+        max_new_tok=_whole(sampling, "max_new_tokens", 128),
+        temperature=float(sampling.get("temperature", 1.0)),
+        seed=_whole(sampling, "sampling_seed", None),
+        ignore_eos=bool(sampling.get("ignore_eos")),
+        thinking=False,
+        rid=_word(body, "rid"),
+        form=Format(
+            stream=bool(body.get("stream")),
+            stream_interval=_whole(sampling, "stream_interval", None) or 1,
+        ),
+    )
+
+
+def _read_completions(body: dict[str, Any]) -> _Asked:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        data = prompt.encode()
+    elif isinstance(prompt, list) and prompt and all(isinstance(item, int) for item in prompt):
+        data = _bytes_of_ids(prompt)
+    else:
+        raise InvalidRequestError("prompt must be a string; the simulator takes no batches")
+    return _openai(body, data, max_new_tok=_whole(body, "max_tokens", 16), thinking=False)
+
+
+def _read_chat(body: dict[str, Any]) -> _Asked:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequestError("messages must be a list with at least one message")
+    parts = []
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            content = "".join(str(part.get("text", "")) for part in content)
+        # Kimi's template marks each message with some special tokens: about four of ours.
+        parts.append(f"<|{message.get('role', 'user')}|>\n{content or ''}<|end|>\n")
+    kwargs = body.get("chat_template_kwargs") or {}
+    cap = _whole(body, "max_completion_tokens", _whole(body, "max_tokens", None))
+    thinking = bool(kwargs.get("thinking", True))
+    return _openai(body, "".join(parts).encode(), max_new_tok=cap, thinking=thinking)
+
+
+def _openai(
+    body: dict[str, Any], prompt: bytes, *, max_new_tok: int | None, thinking: bool
+) -> _Asked:
+    options = body.get("stream_options") or {}
+    temperature = body.get("temperature")
+    return _Asked(
+        prompt=prompt,
+        max_new_tok=max_new_tok,
+        temperature=1.0 if temperature is None else float(temperature),
+        seed=_whole(body, "seed", None),
+        ignore_eos=bool(body.get("ignore_eos")),
+        thinking=thinking,
+        rid=_word(body, "rid"),
+        form=Format(
+            stream=bool(body.get("stream")),
+            usage_at_end=bool(options.get("include_usage")),
+            usage_on_chunks=bool(options.get("continuous_usage_stats")),
+            spec_details=bool(body.get("return_spec_tokens_details")),
+            cached_details=bool(body.get("return_cached_tokens_details")),
+        ),
+    )
+
+
+_READERS = {
+    "/generate": _read_generate,
+    "/v1/completions": _read_completions,
+    "/v1/chat/completions": _read_chat,
+}
+
+
+def _bytes_of_ids(ids: list[int]) -> bytes:
+    """Token ids as a prompt: four bytes each, so that they count as one token each."""
+    return b"".join((item % 2**32).to_bytes(BYTES_PER_TOK, "little") for item in ids)
+
+
+def _whole(body: dict[str, Any], name: str, default: int | None) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequestError(f"{name} must be a whole number, got {value!r}")
+    return value
+
+
+def _word(body: dict[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    return value if isinstance(value, str) else None
