@@ -1,0 +1,1 @@
+"""Measurements of specdyno itself, run by hand: `python -m benchmarks.NAME`; no tests."""
