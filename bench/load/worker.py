@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _SLICE_BYTES: Final = 16384
 """Parsing pauses after this much, a few tenths of a millisecond, so that arrivals are stamped."""
+_LEAVE_FIRST_S: Final = 0.001
+"""A slot's next request leaves before its last response is parsed."""
 _STARTS_A_TURN: Final = 4
 """A burst of requests in one turn of the loop delays them all: each costs some 0.15 ms."""
 _LEAD_NS: Final = 200_000_000
@@ -147,6 +149,8 @@ class _JobRun:
                 return
             self._changed.clear()
             await self._changed.wait()
+            if not self._all_ended:
+                await asyncio.sleep(_LEAVE_FIRST_S)
 
 
 async def _read_slices(exchange: Exchange, *, keep_text: bool) -> StreamRecord:
