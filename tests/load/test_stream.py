@@ -13,7 +13,7 @@ from scripted import chat_chunk, chat_events, sse
 from bench.load.stream import StreamEnd, assemble
 from bench.model import RequestStatus
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "sglang-streams"
+RECORDINGS = Path(__file__).parents[1] / "lab" / "recordings"
 FINISH = sse(chat_chunk(finish="stop"))
 DONE = sse("[DONE]")
 CLEAN = StreamEnd()
@@ -35,46 +35,84 @@ def generate(text: str, tok: int | None, *, ids: list[int] | None = None, finish
 
 # ---------------------------------------------------------------------------- recorded streams
 
-RECORDED = sorted(path for path in GOLDEN.glob("*.sse") if "too-long" not in path.name)
+ASKED_TOK = {"chat": 24, "chat-code": 48, "completions": 24, "generate": 48}
+LAUNCHES = ("baseline", "eagle3-3-1-4", "eagle3-incremental")
+RECORDED = [RECORDINGS / launch / f"{name}.sse" for launch in LAUNCHES for name in ASKED_TOK]
+REFUSALS = [
+    RECORDINGS / launch / f"{name}.sse"
+    for launch in LAUNCHES
+    for name in ("too-long", "too-long-chat")
+]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def recorded(path):
+    """One read an event."""
+    return record(*(event + b"\n\n" for event in path.read_bytes().split(b"\n\n") if event))
+
+
+def place(path):
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=place)
 def test_recordings_of_the_real_server(path):
-    events = [event + b"\n\n" for event in path.read_bytes().split(b"\n\n") if event]
-    got = record(*events)
+    got = recorded(path)
+    asked_tok = ASKED_TOK[path.stem]
     assert got.status is RequestStatus.OK
     assert got.finish_reason == "length"
-    assert got.output_tok == 24
-    assert got.event_tok[-1] == 24
+    assert got.output_tok == asked_tok
+    assert got.event_tok[-1] == asked_tok
     assert got.tokens_before_first_event is False
     assert got.reasoning_tok == 0
-    assert got.prompt_tok in {10, 14}
-    if "baseline" in path.name:
-        assert got.event_tok == tuple(range(1, 25))
+    assert got.prompt_tok in {11, 21, 34}
+    if path.parent.name == "baseline":
+        assert got.event_tok == tuple(range(1, asked_tok + 1))
         assert got.spec is None
     else:
         assert sum(got.spec.correct_drafts_histogram) == got.spec.verify_ct
         steps = enumerate(got.spec.correct_drafts_histogram)
         assert sum(k * count for k, count in steps) == got.spec.num_correct_drafts
+        assert got.spec.num_proposed_drafts == 3 * got.spec.verify_ct
         assert got.output_tok <= got.spec.num_correct_drafts + got.spec.verify_ct + 1
         assert len(got.event_ns) == got.spec.verify_ct + 1
-    if "generate" in path.name:
-        assert got.cached_tok in {8, 9}
+    if path.stem == "generate":
+        assert got.cached_tok == 0
         assert got.num_retractions == 0
         assert got.queue_ns > 0
 
 
-def test_the_three_apis_say_the_same_text_of_the_same_request():
-    texts = {
-        name: record(*(GOLDEN / f"eagle3-3-1-4-{name}.sse").read_bytes().split(b"\0")).text
-        for name in ("completions", "generate")
-    }
-    assert len(set(texts.values())) == 1
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_recorded_streams_say_what_the_recorded_whole_answers_do(launch):
+    def whole(name):
+        return json.loads((RECORDINGS / launch / f"{name}.json").read_bytes())
+
+    def streamed(name):
+        return recorded(RECORDINGS / launch / f"{name}.sse").text
+
+    assert streamed("generate") == whole("generate")["text"]
+    assert streamed("completions") == whole("completions")["choices"][0]["text"]
+    # asked for more tokens than the stream
+    assert whole("chat")["choices"][0]["message"]["content"].startswith(streamed("chat"))
 
 
-@pytest.mark.parametrize("arm", ["baseline", "eagle3-3-1-4"])
-def test_recorded_refusal_in_the_stream(arm):
-    got = record((GOLDEN / f"{arm}-too-long.sse").read_bytes())
+@pytest.mark.parametrize("name", ASKED_TOK)
+def test_recorded_launches_say_the_same_of_the_same_request(name):
+    texts = {recorded(path).text for path in RECORDED if path.stem == name}
+    assert len(texts) == 1
+    assert texts.pop().strip()
+
+
+def test_recorded_apis_say_the_same_of_the_same_prompt():
+    folder = RECORDINGS / "eagle3-3-1-4"
+    completions, generate = (
+        recorded(folder / f"{name}.sse").text for name in ("completions", "generate")
+    )
+    assert generate.startswith(completions)
+
+
+@pytest.mark.parametrize("path", REFUSALS, ids=place)
+def test_recorded_refusals(path):
+    got = recorded(path)
     assert got.status is RequestStatus.SERVER_ERROR_IN_STREAM
     assert "longer than the model's context length" in got.error_message
 

@@ -74,11 +74,11 @@ def test_every_kind_has_advice():
 
 
 def test_findings_carry_cell_arm_advice_and_figures():
-    _, findings = run_summarize(client=make_client(send_late_p99_ms=90.0))
+    _, findings = run_summarize(client=make_client(send_late_p99_ms=900.0))
     (late,) = findings
     assert (late.cell_id, late.arm) == ("baseline-chat-2-p0", "baseline")
     assert late.advice == checks.ADVICE[K.CLIENT_LATE]
-    assert "90.0 ms" in late.message
+    assert "900.0 ms" in late.message
 
 
 # -- client and load
@@ -109,8 +109,11 @@ def test_client(client, expected):
 def test_a_slot_that_waits_a_hundredth_of_a_request_is_late():
     measurement, _ = run_summarize()
     limit_ms = measurement.e2e_ms.p50 / 100
-    assert found(client=make_client(send_late_p99_ms=limit_ms * 1.01)) == {K.CLIENT_LATE: SUSPECT}
-    assert found(client=make_client(send_late_p99_ms=limit_ms * 0.99)) == {}
+    for which, share in (("send_late_p50_ms", 1), ("send_late_p99_ms", 10)):
+        late = make_client(**{which: limit_ms * share * 1.01})
+        in_time = make_client(**{which: limit_ms * share * 0.99})
+        assert found(client=late) == {K.CLIENT_LATE: SUSPECT}
+        assert found(client=in_time) == {}
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,21 @@ def test_the_end_of_its_input_stops_the_server(supervise):
     assert not alive(pid)
 
 
+@pytest.mark.parametrize("ending", ["stop", "end of input"])
+@pytest.mark.parametrize("flood", [b"x" * 65536, b"x" * 1000 + b"\n"], ids=["a line", "lines"])
+def test_a_flood_of_output_does_not_keep_it_from_stopping(supervise, flood, ending):
+    code = f"import os\nwhile True: os.write(1, {flood!r})"
+    supervised = supervise(code, log=Path("/dev/null"))
+    pid = supervised.hear("started")["pid"]
+    if ending == "stop":
+        supervised.stop()
+    else:
+        supervised.process.stdin.close()
+    assert supervised.hear("exited")["code"] == -signal.SIGTERM
+    assert supervised.hear("gone")["left"] == []
+    assert not alive(pid)
+
+
 def test_ctrl_c_and_hang_up_are_not_its_business(supervise):
     supervised = supervise(SLEEP)
     pid = supervised.hear("started")["pid"]

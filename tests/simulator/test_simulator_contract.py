@@ -102,6 +102,43 @@ def test_openai_streams_have_the_recorded_events(arm, name, path, prompt):
     assert counts[-1] == 24
 
 
+def layout(value: object) -> object:
+    """The keys of an event in their order; what a list or a null holds is left out."""
+    if isinstance(value, dict):
+        return [(key, layout(inner)) for key, inner in value.items()]
+    return [layout(value[0])] if isinstance(value, list) and value else None
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body"),
+    [
+        ("chat.sse", "/v1/chat/completions", {**OPENAI, **STREAM, **CHAT, "max_tokens": 24}),
+        (
+            "completions.sse",
+            "/v1/completions",
+            {**OPENAI, **STREAM, "prompt": PROMPT, "max_tokens": 24},
+        ),
+        (
+            "generate.sse",
+            "/generate",
+            {"text": PROMPT, "stream": True, "sampling_params": {"max_new_tokens": 48}},
+        ),
+    ],
+)
+def test_streams_are_written_like_the_recorded_ones(arm, name, path, body):
+    recording, server = arm
+    ours = server.ask(path, body).body.decode().split("\n\n")
+    real = recorded(recording, name).split("\n\n")
+    assert ours[-2:] == real[-2:] == ["data: [DONE]", ""]
+    for events in (ours, real):
+        for event in events[:-2]:
+            prefix, data = event[:6], event[6:]
+            assert prefix == "data: "
+            assert data == json.dumps(json.loads(data), separators=(",", ":"), ensure_ascii=False)
+    for at in (0, 1, 2, -4):
+        assert layout(json.loads(ours[at][6:])) == layout(json.loads(real[at][6:])), at
+
+
 def test_generate_streams_cumulatively_with_the_recorded_keys(arm):
     recording, server = arm
     ours = server.generate(PROMPT, 48, stream=True, sampling={"ignore_eos": True}).events()
