@@ -32,7 +32,7 @@ def answer_json(stored: StoredRun) -> dict[str, Any]:
         "scenario": manifest.scenario,
         "question": manifest.question,
         "status": str(stored.status),
-        "simulated": manifest.simulated,
+        "simulated": stored.simulated,
         "speed": manifest.speed,
         "cells": [_cell(measurement) for measurement in stored.measurements],
         "comparisons": [comparison_row(comparison) for comparison in stored.comparisons],

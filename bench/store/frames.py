@@ -188,7 +188,7 @@ def _with_columns(table: Any, columns: tuple[Column, ...], values: Iterable[Any]
 
 def _with_run(run: StoredRun, table: Any) -> Any:  # noqa: ANN401  # likewise
     manifest = run.manifest
-    values = (manifest.run_id, manifest.scenario, manifest.simulated)
+    values = (manifest.run_id, manifest.scenario, run.simulated)
     return _with_columns(table, IDENTITY, (pa.repeat(value, table.num_rows) for value in values))
 
 
@@ -225,7 +225,7 @@ def _run_row(run: StoredRun) -> dict[str, Any]:
     return {
         "run_id": manifest.run_id,
         "scenario": manifest.scenario,
-        "simulated": manifest.simulated,
+        "simulated": run.simulated,
         "engine": effective and effective.engine,
         "engine_version": effective and effective.version,
         "question": manifest.question,

@@ -105,7 +105,7 @@ class Manifest:
         scenario: Name of the scenario.
         question: What the scenario asks.
         status: Where the run stands.
-        simulated: Whether its servers are simulated.
+        simulated: Whether simulated servers were asked for; see `is_simulated`.
         speed: The clock's speed: 1 but for simulations.
         scenario_sha256: Hash of scenario.yaml.
         plan: What was to be measured, in order.
@@ -217,6 +217,13 @@ def planned(plan: Plan) -> tuple[PlannedLaunch, ...]:
 def planned_cell_ids(manifest: Manifest) -> tuple[str, ...]:
     """The ids of the planned cells, in order."""
     return tuple(cell.cell_id for launch in manifest.plan for cell in launch.cells)
+
+
+def is_simulated(manifest: Manifest) -> bool:
+    """Whether any server of the run was simulated: asked for, or attached and told by itself."""
+    return manifest.simulated or any(
+        launch.effective is not None and launch.effective.simulated for launch in manifest.launches
+    )
 
 
 def in_plan_order(cell_ids: Iterable[str], manifest: Manifest) -> list[str]:

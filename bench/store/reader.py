@@ -19,7 +19,13 @@ from bench.store.layout import (
     run_id_of,
     table_file,
 )
-from bench.store.manifest import RunStatus, in_plan_order, planned_cell_ids, read_manifest
+from bench.store.manifest import (
+    RunStatus,
+    in_plan_order,
+    is_simulated,
+    planned_cell_ids,
+    read_manifest,
+)
 from bench.store.parquet import read_table, row_ct
 from bench.store.records import measurements_of, samples_of
 
@@ -66,7 +72,7 @@ class StoredRun:
     @property
     def simulated(self) -> bool:
         """Whether simulated servers were measured."""
-        return self.manifest.simulated
+        return is_simulated(self.manifest)
 
     @property
     def speed(self) -> int:
@@ -247,7 +253,7 @@ def _summary(folder: Path) -> RunSummary:
         published=published,
         scenario=manifest.scenario,
         question=manifest.question,
-        simulated=manifest.simulated,
+        simulated=is_simulated(manifest),
         started_at=manifest.started_at,
         finished_at=manifest.finished_at,
         cells_finished=finished,

@@ -1,0 +1,28 @@
+"""The command `bench`: parse, call one library function, print, exit; nothing else happens."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in a message, never in a traceback."""
+    from bench.errors import EXIT_INTERRUPTED, BenchError
+
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no × or – gets a question mark, not a crash.
+        if stream is not None:
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # they are text files
+    try:
+        from bench.cli.commands import app
+
+        app()
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        for line in (error.hint or "").splitlines():
+            print(f"       {line}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

@@ -1,0 +1,280 @@
+"""The sub-commands of `bench`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli.output import RESULTS, many, print_json, printing, resume_command
+from bench.errors import BenchError, InputError, Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from bench.model import Plan
+    from bench.runner import Event
+    from bench.store import RunWriter
+
+app = typer.Typer(
+    name="bench",
+    help="Measures what speculative decoding really gains on an SGLang server, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of all results.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the answer as one JSON object on stdout.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from bench import __version__
+
+        print(f"specdyno {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(short_help="Measure a scenario and say what speculation gains.")
+def run(
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO", help="The question, in YAML (docs/scenario.md).")
+    ],
+    sim: Annotated[
+        bool,
+        typer.Option(
+            "--sim", help="Measure the bundled simulated server; every result is marked simulated."
+        ),
+    ] = False,
+    sim_hardware: Annotated[
+        str | None,
+        typer.Option("--sim-hardware", metavar="NAME", help="With --sim: another hardware card."),
+    ] = None,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attach",
+            metavar="[ARM=]URL",
+            help="Measure a running server instead of starting one (repeatable).",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="Only these cells: arm=, workload=, load=, pair= (repeatable).",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Override a key of the scenario, e.g. measure.pairs=5.",
+        ),
+    ] = None,
+    add_pairs: Annotated[
+        int, typer.Option("--add-pairs", metavar="N", help="N more pairs than it asks for.")
+    ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print cells, launches and hours; start nothing.")
+    ] = False,
+    out: Out = RESULTS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a scenario and say what speculation gains at each load, and why."""
+    from bench import runner
+
+    asked = runner.Asked(
+        scenario=scenario,
+        simulated=sim,
+        sim_hardware=sim_hardware,
+        attach=_attached(attach or []),
+        only=tuple(only or ()),
+        overrides=tuple(overrides or ()),
+        add_pairs=add_pairs,
+    )
+    if dry_run:
+        from bench.cli.tables import print_plan
+
+        with printing():
+            print_plan(runner.plan_of(asked)[0], as_json=as_json)
+        return
+    _measure(*runner.start_run(asked, out, command_line=sys.argv), as_json=as_json, quiet=quiet)
+
+
+@app.command(short_help="Take up a run that was interrupted.")
+def resume(
+    run_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A part-run: its id, the beginning or end of that, its folder, or `latest`.",
+        ),
+    ],
+    out: Out = RESULTS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take up a run that was interrupted: measure the cells that are missing, then answer."""
+    from bench import runner
+
+    _measure(
+        *runner.resume_run(run_name, out, command_line=sys.argv), as_json=as_json, quiet=quiet
+    )
+
+
+@app.command("list", short_help="List the runs in the results folder.")
+def list_(out: Out = RESULTS, as_json: AsJson = False) -> None:
+    """List the runs below the results folder, part-runs and damaged ones included."""
+    from bench.cli.tables import print_runs
+    from bench.store import list_runs
+
+    with printing():
+        print_runs(list_runs(out), out=out, as_json=as_json)
+
+
+@app.command(short_help="Print a stored run's answer again.")
+def show(
+    run_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run: its id, the beginning or end of that, its folder, or `latest`.",
+        ),
+    ] = "latest",
+    out: Out = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Print a stored run's answer again; of a part-run what is known so far."""
+    from bench import runner
+    from bench.cli.answer import print_answer
+    from bench.store import find_run, load_run
+
+    stored = runner.answer_so_far(load_run(find_run(out, run_name)))
+    with printing():
+        print_answer(stored, as_json=as_json)
+
+
+@app.command(short_help="Print the JSON Schema of a scenario.")
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for editors that complete and check YAML."""
+    from bench.scenario import json_schema
+
+    with printing():
+        print_json(json_schema())
+
+
+@app.command(
+    short_help="Run the simulated server by hand.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def simulate(context: typer.Context) -> None:
+    """Run the simulated server by hand, with SGLang's arguments and a few of its own.
+
+    At least --model-path is needed. Its own are --sim-hardware NAME, --sim-target NAME,
+    --sim-acceptance NAME or 0.7,0.4,0.3, --sim-seed N and --sim-truth FILE (docs/simulator.md).
+    """
+    os.execv(sys.executable, [sys.executable, "-m", "bench.simulator", *context.args])  # noqa: S606  # it takes this process's place
+
+
+# ------------------------------------------------------------------------------------ steps of run
+
+
+def _attached(values: list[str]) -> tuple[tuple[str, str], ...]:
+    """`[ARM=]URL` values as (arm, url); an empty arm is left for the plan to decide."""
+    urls: dict[str, str] = {}
+    for value in values:
+        arm, separator, url = value.partition("=")
+        if not separator or "://" in arm:
+            arm, url = "", value
+        if not url.startswith(("http://", "https://")):
+            raise InputError(
+                f"--attach {value}: `{url}` is not a URL.",
+                hint="Give http://host:port or https://host:port, with ARM= before it.",
+            )
+        if arm in urls:
+            raise InputError(
+                f"--attach gives {f'arm `{arm}`' if arm else 'no arm'} twice.",
+                hint="Give each arm one URL: --attach ARM=URL.",
+            )
+        urls[arm] = url.rstrip("/")
+    return tuple(urls.items())
+
+
+def _measure(plan: Plan, writer: RunWriter, *, as_json: bool, quiet: bool) -> None:
+    """Run a plan, print its answer and exit with its code."""
+    import uvloop
+
+    from bench.cli.answer import exit_code, print_answer
+    from bench.cli.progress import Progress
+    from bench.store import load_run
+
+    finished = writer.finished_cells()
+    with writer, Progress(plan, writer.run_id, finished=finished, quiet=quiet) as progress:
+        _on_signals(_interrupt)
+        try:
+            folder = uvloop.run(_run(plan, writer, progress.on_event))
+        except BenchError as error:
+            error.hint = "\n".join(filter(None, (error.hint, _going_on(plan, writer))))
+            raise
+        except KeyboardInterrupt:  # while the answer was being made, which does no harm
+            raise Interrupted("stopped as asked.", hint=_going_on(plan, writer)) from None
+    stored = load_run(folder)
+    with printing():
+        print_answer(stored, as_json=as_json)
+    raise typer.Exit(exit_code(stored))
+
+
+async def _run(plan: Plan, writer: RunWriter, on_event: Callable[[Event], None]) -> Path:
+    from bench import runner
+
+    try:
+        return await runner.run(plan, writer, on_event=on_event)
+    finally:
+        # What is left takes a moment: closing the event loop, printing the answer.
+        _on_signals(signal.SIG_IGN)
+
+
+def _on_signals(action: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    """What Ctrl-C and TERM do when no bench is open; nothing where they were ignored before."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, action)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _going_on(plan: Plan, writer: RunWriter) -> str:
+    """What is stored of a part-run, and the command that takes it up."""
+    total = sum(len(launch.cells) for launch in plan.launches)
+    done = len(writer.finished_cells())
+    command = resume_command(writer.run_id, writer.folder.parent.parent)
+    what = "makes the answer" if done == total else "measures the rest" if done else "tries again"
+    return f"{done} of {many(total, 'cell')} stored; `{command}` {what}."

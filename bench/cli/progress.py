@@ -1,0 +1,197 @@
+"""Live progress on stderr: the launch, the cell, tok/s and accept length now, the time left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from bench import clock
+from bench.cli.output import Printer, duration, many
+from bench.model import CellStatus
+from bench.runner import (
+    CellFinished,
+    CellProgress,
+    CellStarting,
+    LaunchEnded,
+    LaunchProgress,
+    LaunchStarting,
+    Noted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.status import Status
+
+    from bench.load.generator import Progress as LoadProgress
+    from bench.model import Cell, Plan
+    from bench.runner import Event
+
+LIVE_PER_S = 4
+
+
+class Progress:
+    """A line a launch and a finished cell; on a terminal also one live line below them."""
+
+    def __init__(self, plan: Plan, run_id: str, *, finished: set[str], quiet: bool) -> None:
+        self._plan = plan
+        self._run_id = run_id
+        self._printer: Printer | None = None if quiet else Printer(stderr=True)
+        self._status: Status | None = None
+        self._time = TimeLeft(plan, finished)
+        self._launch = ""
+
+    def __enter__(self) -> Self:
+        self._say(self._beginning())
+        if self._plan.simulated:
+            self._say(
+                f"SIMULATED servers at {self._plan.speed}× speed: "
+                "nothing below was measured on hardware.",
+                style="bold yellow",
+            )
+        printer = self._printer
+        if printer is not None and printer.is_terminal and not printer.is_dumb_terminal:
+            self._status = printer.status("", refresh_per_second=LIVE_PER_S)
+            self._status.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._say("")  # the answer follows
+
+    def on_event(self, event: Event) -> None:
+        """Print what is worth a line; show the rest live."""
+        match event:
+            case LaunchStarting(launch=launch, launches=launches):
+                self._launch = (
+                    f"launch {launch.ordinal + 1}/{launches} {launch.arm}, pair {launch.pair}"
+                )
+                what = (
+                    f"attaching to {launch.server.url}"
+                    if launch.server.launcher == "attached"
+                    else "starting the server"
+                )
+                self._say(f"{self._launch}: {what}")
+                self._live(what)
+            case LaunchProgress(text=text):
+                self._live(text)
+            case CellStarting(cell=cell):
+                self._live(f"{_cell_name(cell)}, getting ready")
+            case CellProgress(cell=cell, progress=progress):
+                self._live(f"{_cell_name(cell)}, {_now(progress)}")
+            case CellFinished():
+                self._time.finished(event.cell.cell_id)
+                self._say(f"  [{event.done}/{event.total}] {_outcome(event)}{self._left()}")
+                self._live("")
+            case LaunchEnded(record=record) if record.failure:
+                if record.ready_ns is None:
+                    launch = self._plan.launches[record.ordinal]
+                    self._time.given_up(cell.cell_id for cell in launch.cells)
+                self._say(f"  {record.launch_id} failed: {record.failure}", style="bold red")
+            case Noted(text=text):
+                self._say(f"  {text}", style="bold yellow")
+            case _:
+                pass
+
+    def _beginning(self) -> str:
+        cells = len(self._time.finished_ids), self._time.total
+        done = f" ({cells[0]} are finished already)" if cells[0] else ""
+        return (
+            f"{self._run_id}: {many(cells[1], 'cell')}{done} in "
+            f"{many(len(self._plan.launches), 'launch')}, about "
+            f"{duration(self._time.left_s() or 0)}"
+        )
+
+    def _left(self) -> str:
+        left_s = self._time.left_s()
+        return "" if left_s is None else f", {duration(left_s)} left"
+
+    def _say(self, text: str, *, style: str | None = None) -> None:
+        """Print a line; a terminal that has gone away ends the talking, not the measuring."""
+        if self._printer is None:
+            return
+        try:
+            self._printer.print(text, style=style, soft_wrap=True)
+        except OSError:
+            self._printer = self._status = None
+
+    def _live(self, text: str) -> None:
+        if self._status is None:
+            return
+        from rich.text import Text
+
+        line = f"{self._launch}: {text}{self._left()}" if text else f"{self._launch}{self._left()}"
+        assert self._printer is not None
+        columns = self._printer.width - 3  # the spinner is before it; a folded line would jump
+        line = line if len(line) <= columns else f"{line[: columns - 1]}…"
+        self._status.update(Text(line))  # a str would be read as rich's markup
+
+
+class TimeLeft:
+    """The time that is left, from the plan's estimates and how they have held so far."""
+
+    def __init__(self, plan: Plan, finished: set[str]) -> None:
+        # A launch's start is spread over its cells.
+        self._weights_s = {
+            cell.cell_id: launch.estimated_s / len(launch.cells)
+            for launch in plan.launches
+            for cell in launch.cells
+        }
+        self.finished_ids = finished & self._weights_s.keys()
+        self._given_up: set[str] = set()
+        self._done_s = 0.0
+        self._pace = 1.0
+        self._started_ns = self._latest_ns = clock.monotonic_ns()
+
+    @property
+    def total(self) -> int:
+        """Cells of the plan."""
+        return len(self._weights_s)
+
+    def finished(self, cell_id: str) -> None:
+        """A cell is done."""
+        self.finished_ids.add(cell_id)
+        self._done_s += self._weights_s[cell_id]
+        self._latest_ns = clock.monotonic_ns()
+        passed_s = (self._latest_ns - self._started_ns) / 1e9
+        # As if one more second had gone as estimated: the first cell does not swing it.
+        self._pace = (passed_s + 1) / (self._done_s + 1)
+
+    def given_up(self, cell_ids: Iterable[str]) -> None:
+        """Cells that will not be measured now."""
+        self._given_up.update(cell_ids)
+
+    def left_s(self) -> float | None:
+        """Seconds of the world; None when nothing is left."""
+        left = self._weights_s.keys() - self.finished_ids - self._given_up
+        if not left:
+            return None
+        left_s = sum(self._weights_s[cell_id] for cell_id in left) * self._pace
+        return max(0.0, left_s - (clock.monotonic_ns() - self._latest_ns) / 1e9)
+
+
+def _cell_name(cell: Cell) -> str:
+    return f"{cell.workload.name} load {cell.load.label}"
+
+
+def _now(progress: LoadProgress) -> str:
+    parts = [f"{progress.phase} {progress.done}/{progress.total} requests"]
+    if progress.output_tok_per_s is not None:
+        parts.append(f"{progress.output_tok_per_s:.0f} tok/s")
+    if progress.accept_len_tok is not None:
+        parts.append(f"accept length {progress.accept_len_tok:.2f}")
+    return ", ".join(parts)
+
+
+def _outcome(event: CellFinished) -> str:
+    cell, m = event.cell, event.measurement
+    parts = ["no tok/s" if m.output_tok_per_s is None else f"{m.output_tok_per_s:.1f} tok/s"]
+    if m.accept_len_tok is not None:
+        parts.append(f"accept length {m.accept_len_tok:.2f}")
+    if m.failed_ct:
+        parts.append(f"{m.failed_ct} of {m.request_ct} requests failed")
+    parts.append(str(m.status))
+    if m.status is not CellStatus.VALID:
+        kinds = (f.kind for f in event.findings if f.severity.upper() == m.status)
+        parts[-1] += f" ({', '.join(dict.fromkeys(kinds))})"
+    return f"{cell.arm} {_cell_name(cell)}: {', '.join(parts)}"

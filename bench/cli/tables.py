@@ -1,0 +1,148 @@
+"""Plans and lists of runs, as tables for people or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from bench.cli.output import Printer, duration, many, print_json, shown_path
+from bench.plan import estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bench.model import Plan
+    from bench.plan import PlanEstimate
+    from bench.store import RunSummary
+
+
+def plain_table(*headings: str, left: Sequence[str]) -> Table:
+    """A table without lines; columns not in `left` hold numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(
+            heading, justify="left" if heading in left else "right", no_wrap=True, vertical="top"
+        )
+    return table
+
+
+# ---------------------------------------------------------------------------------------- the plan
+
+
+def print_plan(plan: Plan, *, as_json: bool) -> None:
+    """Cells, launches, hours and GPU-hours; what `--dry-run` is for."""
+    cost = estimate(plan)
+    if as_json:
+        print_json(_plan_json(plan, cost))
+        return
+    printer = Printer()
+    printer.print_text(f"{plan.scenario}: {plan.question}")
+    if plan.simulated:
+        printer.print_text(f"SIMULATED at {plan.speed}× speed.", style="bold yellow")
+    printer.print()
+    printer.print_table(_cells_table(plan))
+    printer.print()
+    printer.print_table(_launches_table(plan))
+    printer.print()
+    gpu_hours = "" if plan.simulated or not plan.gpus else f", {cost.gpu_hours:.1f} GPU-hours"
+    printer.print_text(
+        f"{many(cost.cells, 'cell')} in {many(cost.launches, 'launch')}: "
+        f"about {duration(cost.hours * 3600)}{gpu_hours}."
+    )
+
+
+def _cells_table(plan: Plan) -> Table:
+    """The cells of one launch: those of the others are the same."""
+    table = plain_table("workload", "load", "requests", "warm-up", left=("workload",))
+    for cell in plan.launches[0].cells:
+        table.add_row(
+            cell.workload.name, cell.load.label, str(cell.requests), str(cell.warmup_requests)
+        )
+    return table
+
+
+def _launches_table(plan: Plan) -> Table:
+    table = plain_table("launch", "arm", "pair", "cells", "estimated", left=("arm",))
+    for launch in plan.launches:
+        table.add_row(
+            str(launch.ordinal + 1),
+            launch.arm,
+            str(launch.pair),
+            str(len(launch.cells)),
+            duration(launch.estimated_s),
+        )
+    return table
+
+
+def _plan_json(plan: Plan, cost: PlanEstimate) -> dict[str, Any]:
+    launches = [
+        {
+            "ordinal": launch.ordinal,
+            "arm": launch.arm,
+            "pair": launch.pair,
+            "server_key": launch.server_key,
+            "arguments": list(launch.server.arguments),
+            "estimated_s": launch.estimated_s,
+            "cells": [
+                {
+                    "cell_id": cell.cell_id,
+                    "workload": cell.workload.name,
+                    "load": cell.load.label,
+                    "requests": cell.requests,
+                    "warmup_requests": cell.warmup_requests,
+                }
+                for cell in launch.cells
+            ],
+        }
+        for launch in plan.launches
+    ]
+    return {
+        "scenario": plan.scenario,
+        "question": plan.question,
+        "simulated": plan.simulated,
+        "speed": plan.speed,
+        "pairs": plan.pairs,
+        "cells": cost.cells,
+        "hours": cost.hours,
+        "gpu_hours": cost.gpu_hours,
+        "launches": launches,
+    }
+
+
+# ----------------------------------------------------------------------------------- lists of runs
+
+
+def print_runs(runs: Sequence[RunSummary], *, out: Path, as_json: bool) -> None:
+    """A line a run, newest last."""
+    if as_json:
+        print_json({"runs": [{**asdict(run), "folder": str(run.folder)} for run in runs]})
+        return
+    printer = Printer()
+    if not runs:
+        printer.print_text(
+            f"no runs in {shown_path(out)}; `bench run scenarios/quick.yaml --sim` makes one in "
+            "seconds."
+        )
+        return
+    table = plain_table(
+        "run",
+        "scenario",
+        "status",
+        "cells",
+        "simulated",
+        "note",
+        left=("run", "scenario", "status", "simulated", "note"),
+    )
+    for run in runs:
+        table.add_row(
+            run.run_id,
+            run.scenario or "–",
+            run.status,
+            f"{run.cells_finished}/{run.cells_total}" if run.cells_total is not None else "–",
+            "SIMULATED" if run.simulated else "no" if run.simulated is not None else "–",
+            run.note or "",
+        )
+    printer.print_table(table)

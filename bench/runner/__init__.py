@@ -1,0 +1,59 @@
+"""The only wiring: plan -> server -> load and telemetry -> metrics -> store, one launch at a time.
+
+`open_bench(...)` gives a `Bench`; `await bench.measure(launch)` starts the launch's server unless
+it is already running and measures the launch's cells, each stored the moment it is finished;
+`run(...)` is a loop over it and publishes the answer. The tuner calls the same two.
+
+What happens when something breaks:
+
+- a launch that does not start is recorded with its reason, and the plan goes on with the others;
+  an arm whose server failed to start twice is not tried again;
+- a server that dies is started once more for the cells that are left, the one it died in last
+  (noted: the launch is split);
+- a load worker that dies is replaced and its cell measured once more;
+- a full disk, a server that will not end, Ctrl-C or TERM end the run; the server is stopped first,
+  and every finished cell is on disk for `bench resume`.
+"""
+
+from __future__ import annotations
+
+from bench.runner.events import (
+    CellFinished,
+    CellProgress,
+    CellStarting,
+    Event,
+    LaunchEnded,
+    LaunchProgress,
+    LaunchStarting,
+    Noted,
+)
+from bench.runner.measuring import Bench, open_bench
+from bench.runner.runs import (
+    Asked,
+    answer_so_far,
+    plan_of,
+    publish,
+    resume_run,
+    run,
+    start_run,
+)
+
+__all__ = [
+    "Asked",
+    "Bench",
+    "CellFinished",
+    "CellProgress",
+    "CellStarting",
+    "Event",
+    "LaunchEnded",
+    "LaunchProgress",
+    "LaunchStarting",
+    "Noted",
+    "answer_so_far",
+    "open_bench",
+    "plan_of",
+    "publish",
+    "resume_run",
+    "run",
+    "start_run",
+]

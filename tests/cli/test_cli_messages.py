@@ -1,0 +1,88 @@
+"""A mistake of the user ends in a message: what was asked, what was found, what to do."""
+
+import pytest
+from bench_command import SCENARIOS, TINY, run_bench
+
+QUICK = str(SCENARIOS / "quick.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("run", "missing.yaml"), 2, ["missing.yaml: no such scenario."]),
+        (("run", "."), 2, ["is a folder, not a scenario"]),
+        (("run", QUICK, "--only", "arm=x"), 2, ["no arm called 'x'", "arm=baseline, arm=eagle3"]),
+        (("run", QUICK, "--only", "foo"), 2, ["wanted KEY=VALUE", "--only arm=baseline"]),
+        (("run", QUICK, "--set", "measure.pair=1"), 2, ["measure.pair", "Did you mean pairs?"]),
+        (("run", QUICK, "--sim", "--add-pairs", "-1"), 2, ["--add-pairs -1", "0 or more"]),
+        (("run", QUICK, "--add-pairs", "many"), 2, ["--add-pairs", "integer"]),
+        (("run", QUICK, "--sim", "--attach", "http://x"), 2, ["--sim and --attach"]),
+        (("run", QUICK, "--attach", "x"), 2, ["`x` is not a URL", "http://host:port"]),
+        (("run", QUICK, "--attach", "x=http://x"), 2, ["no arm called 'x'", "eagle3"]),
+        (
+            ("run", QUICK, "--attach", "http://a", "--attach", "http://b"),
+            2,
+            ["no arm twice", "--attach ARM=URL"],
+        ),
+        (("run", QUICK, "--sim-hardware", "h200-x8"), 2, ["--sim-hardware", "Add --sim"]),
+        (("run", QUICK, "--sim", "--sim-hardware", "h100"), 2, ["'h100'", "h200-x8"]),
+        (("run",), 2, ["Missing argument 'SCENARIO'"]),
+        (("rum",), 2, ["No such command 'rum'"]),
+        (("list", "--out", "nowhere"), 2, ["no results folder nowhere", "--out"]),
+        (("show", "--out", "nowhere"), 2, ["no results folder nowhere"]),
+        (("resume", "latest", "--out", "nowhere"), 2, ["no results folder nowhere"]),
+        (("run", TINY, "--sim", "--out", "/dev/null/x"), 3, ["cannot write", "/dev/null/x"]),
+        (
+            ("run", QUICK, "--attach", "http://127.0.0.1:9"),
+            3,
+            ["no cell was measured", "http://127.0.0.1:9", "is the URL right", "bench resume"],
+        ),
+        (
+            ("run", QUICK, "--set", "server.launcher.command=[/no/such/program]"),
+            3,
+            ["cannot be run", "/no/such/program", "0 of 12 cells stored"],
+        ),
+    ],
+)
+def test_a_mistake_is_told(arguments, code, told, tmp_path):
+    found, out, err = run_bench(*arguments, cwd=tmp_path)
+    assert found == code, err
+    assert out == ""
+    for text in told:
+        assert text in err
+
+
+def test_every_mistake_of_a_scenario_is_told_with_its_line(tmp_path):
+    (tmp_path / "bad.yaml").write_text("name: x\nquestion: y\nserver: {gpu: 8}\n")
+    code, _, err = run_bench("run", "bad.yaml", cwd=tmp_path)
+    assert code == 2
+    assert "bad.yaml:3 server.gpu: unknown key. Did you mean gpus?" in err
+    assert err.count("bad.yaml:") >= 4
+
+
+def test_a_results_folder_without_runs(tmp_path):
+    code, out, _ = run_bench("list", "--out", ".", cwd=tmp_path)
+    assert code == 0
+    assert "bench run scenarios/quick.yaml --sim" in out
+    code, out, _ = run_bench("list", "--out", ".", "--json", cwd=tmp_path)
+    assert (code, out) == (0, '{\n  "runs": []\n}\n')
+    code, _, err = run_bench("show", "--out", ".", cwd=tmp_path)
+    assert code == 2
+    assert "no run in" in err
+    code, _, err = run_bench("resume", "latest", "--out", ".", cwd=tmp_path)
+    assert code == 2
+    assert "can be resumed" in err
+
+
+def test_the_schema_is_json(tmp_path):
+    import json
+
+    code, out, _ = run_bench("schema", cwd=tmp_path)
+    assert code == 0
+    assert json.loads(out)["type"] == "object"
+
+
+def test_simulate_passes_its_arguments_on(tmp_path):
+    code, _, err = run_bench("simulate", "--model-path", "x", "--no-such-option", cwd=tmp_path)
+    assert code == 2
+    assert "--no-such-option" in err
