@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 BLOCK_CHARS: Final = 64  # text_block_hashes has one hash for every so many characters
 DIVERGES_P_VALUE: Final = 0.01
+SAID_BY: Final = {
+    "cuda_graph_config": "decode_graph_batch_sizes",
+    "max_req_input_len": "max_total_num_tokens",
+}
+"""Values that only follow from another one: they differ with it, and are not told beside it."""
 MOST_DIFFERENCES_TOLD: Final = 6
 
 MeasuredCell = tuple["Cell", "Measurement"]
@@ -250,7 +255,12 @@ def configs_differ(
         differences = config_differences(configs.get(BASELINE, []), arm_configs)
         if not differences:
             continue
-        told = [f"{name}: {_cut(ours)} -> {_cut(theirs)}" for name, ours, theirs in differences]
+        names = {name for name, _, _ in differences}
+        told = [
+            f"{name}: {_cut(ours)} -> {_cut(theirs)}"
+            for name, ours, theirs in differences
+            if SAID_BY.get(name) not in names
+        ]
         more = len(told) - MOST_DIFFERENCES_TOLD
         limited = any(
             name.startswith("max_running_requests") and _below(largest_load, ours, theirs)

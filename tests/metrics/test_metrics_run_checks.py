@@ -170,6 +170,21 @@ def test_configuration_that_differs_beside_speculation_is_noted():
     assert found.message == "max_total_num_tokens: 100000 -> 90000."
 
 
+def test_a_value_that_only_follows_from_another_is_not_told_beside_it():
+    derived = (("attention_backend", "fa3"), ("max_req_input_len", "89994"))
+    effective = {
+        "baseline-0": make_effective(other=(derived[0], ("max_req_input_len", "99994"))),
+        "eagle3-0": make_effective(speculative=True, other=derived, max_total_num_tokens=90_000),
+    }
+    (found,) = findings_of(arm_cell("baseline"), arm_cell("eagle3"), effective=effective)
+    assert found.message == "max_total_num_tokens: 100000 -> 90000."
+    effective["baseline-0"] = make_effective(
+        other=effective["baseline-0"].other, max_total_num_tokens=90_000
+    )
+    (found,) = findings_of(arm_cell("baseline"), arm_cell("eagle3"), effective=effective)
+    assert found.message == "max_req_input_len: 99994 -> 89994."
+
+
 @pytest.mark.parametrize(("limit", "severity"), [("1", Severity.SUSPECT), ("48", Severity.NOTE)])
 def test_a_running_limit_below_the_largest_load_is_suspect(limit, severity):
     other = (("attention_backend", "fa3"), ("max_running_requests", limit))
