@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: check test test-cases test-sglang lab format lock clean
+.PHONY: check test test-cases test-sglang test-gpu lab format lock clean
 
 $(STAMP): requirements.lock requirements-dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specdyno needs Python 3.11 or newer; make PYTHON=python3.11 …")'
@@ -22,13 +22,18 @@ check: $(STAMP)
 
 ## test: every test that needs neither a GPU nor the real SGLang
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not sglang"
+	$(BIN)/python -m pytest -q -m "not sglang and not gpu"
 
 ## test-sglang: a real SGLang 0.5.23 on this CPU, through `bench run scenarios/lab.yaml`
 # Where it cannot be installed the tests are skipped; with CI=true or SPECDYNO_LAB=require they fail.
 test-sglang: $(STAMP)
 	-$(PYTHON) tests/lab/install.py
 	$(BIN)/python -m pytest -q -m sglang tests
+
+## test-gpu: on a machine with NVIDIA GPUs; prints what to send back (docs/hardware.md)
+# SPECDYNO_GPU_SCENARIO=FILE also measures a scenario of yours, in results/test-gpu.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -q -rs -m gpu tests/gpu
 
 ## lab: install that SGLang in a virtual environment of its own (5 GB free disk)
 lab:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KEEPALIVE_S = 2.0
 READ_BUFFER_BYTES = 4 * 1024 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_REMOVED = "[redacted]"
+REDACTED = "[redacted]"
 
 
 def open_session(
@@ -126,25 +126,46 @@ async def _refuse_redirect(
     )
 
 
+# Not every `…_token`: a server's `time_to_first_token` or `experts_per_token` is a setting.
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:api_?key|key|secret|password|passwd|passphrase|credentials?|pat"
+    r"|(?:access|api|auth|bearer|hf|hub|secret|session)_?token)$"
+    r"|^token$|_TOKEN$|secret|password|api_?key|access_?key|private_?key",
+)
+_PLACE_OF_A_SECRET = re.compile(r"_(?:env|file)$", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what bears this name (an option, a variable, a key) is a secret.
+
+    A name that says where a secret is read from (`--api-key-env`, `api_key.file`) is none.
+    """
+    plain = name.lstrip("-").replace("-", "_").replace(".", "_")
+    if _PLACE_OF_A_SECRET.search(plain):
+        return False
+    return bool(_SECRET_NAME.search(plain) or _SECRET_NAME.search(plain.lower()))
+
+
 _KEY_NAME = (
     r"(?:admin[-_])?(?:api[-_]?key|access[-_]?token|auth[-_]?token|hf[-_]?token|secret|password)"
 )
 SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), rf"\1 {_REMOVED}"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), rf"\1 {REDACTED}"),
     # on a command line, quoted in a list or not: --api-key KEY, --api-key=KEY, '--api-key', 'KEY'
     (
         re.compile(rf"(?i)(--{_KEY_NAME}[\"']?(?:\s*,\s*|\s+|=)[\"']?)(?!None\b)[^\s\"',]+"),
-        rf"\1{_REMOVED}",
+        rf"\1{REDACTED}",
     ),
     # in a record, a log line or an environment: api_key='KEY', "api_key": "KEY", MY_API_KEY=KEY
     (
         re.compile(
-            rf"(?i)({_KEY_NAME}[\"']?\s*[:=]\s*[\"']?)(?!None\b|null\b)(?!\[redacted)[^\s\"',}})]+"
+            rf"(?i)({_KEY_NAME}[\"']?[ \t]*[:=][ \t]*[\"']?)"
+            r"(?!None\b|null\b|\[redacted|\{)[^\s\"',})]+"
         ),
-        rf"\1{_REMOVED}",
+        rf"\1{REDACTED}",
     ),
-    (re.compile(r"\b(sk|hf)([-_])[A-Za-z0-9_-]{12,}"), rf"\1\2{_REMOVED}"),
-    (re.compile(r"(://)[^/\s:@]+:[^/\s@]+@"), rf"\1{_REMOVED}@"),
+    (re.compile(r"\b(sk|hf)([-_])[A-Za-z0-9_-]{12,}"), rf"\1\2{REDACTED}"),
+    (re.compile(r"(://)[^/\s:@]+:[^/\s@]+@"), rf"\1{REDACTED}@"),
 )
 """What `redact` replaces, in order; a server's supervisor is given it as data."""
 
@@ -153,7 +174,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Remove bearer tokens, API keys and passwords in addresses from `text`, and all `secrets`."""
     for secret in secrets:
         if secret:
-            text = text.replace(secret, _REMOVED)
+            text = text.replace(secret, REDACTED)
     for pattern, replacement in SECRET_PATTERNS:
         text = pattern.sub(replacement, text)
     return text

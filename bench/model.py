@@ -25,6 +25,54 @@ class Api(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherTemplate:
+    """How a server is started through another program: argv lists with places to fill in.
+
+    A place is `{argv}`, `{env}`, `{name}`, `{port}` or `{term_s}` (docs/launchers.md). A word that
+    is just `{argv}` or `{env}` becomes as many words as these have; inside a longer word they are
+    quoted for a shell.
+
+    Attributes:
+        kind: `docker`, `ssh`, `srun`, `kubectl` or `template`.
+        start: Starts the server; stays in the foreground, or ends with status 0 once it has.
+        stop: Ends the server in order.
+        force_stop: Ends it for certain and clears up; run last at every stop.
+        alive: Ends with status 0, and prints something if and only if the server lives.
+        log: Follows its log, where `start` does not print it.
+        forward: Makes its port reachable, for as long as it runs.
+        environ: Prints the environments of its processes: variables end with NUL, environments
+            with two.
+        variable: The words that pass one variable on, `{name}` and `{value}` filled in.
+        bind: What the server is given as `--host`.
+        base_url: Where bench reaches it.
+        gpus_seen: Whether its GPUs are this machine's.
+        gpu_watch: Prints its GPUs ten times a second, in nvidia-smi's CSV.
+    """
+
+    kind: str
+    start: tuple[str, ...]
+    stop: tuple[str, ...]
+    force_stop: tuple[str, ...] = ()
+    alive: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+    forward: tuple[str, ...] = ()
+    environ: tuple[str, ...] = ()
+    variable: tuple[str, ...] = ()
+    bind: str = "127.0.0.1"
+    base_url: str = "http://127.0.0.1:{port}"
+    gpus_seen: Literal["local", "remote"] = "remote"
+    gpu_watch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySource:
+    """Where an API key is read from; never the key itself."""
+
+    kind: Literal["env", "file"]
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Everything that decides what one server is; equal values need no restart (`server_key`).
 
@@ -32,12 +80,17 @@ class ServerConfig:
         arguments: SGLang's arguments as on its command line, without host and port, model and
             draft paths included.
         environment: Variables set for the server beside the inherited ones, sorted by name.
-        launcher: `local` (a command run here), `simulated` (the bundled simulator) or `attached`
-            (already running).
+        launcher: `local` (a command run here), `template` (started through another program),
+            `simulated` (the bundled simulator) or `attached` (already running).
         command: The argv before `arguments` of a local launcher, e.g. ("python3", "-m",
             "sglang.launch_server").
+        resolve: The command of a Python in which SGLang can be imported, asked before a launch
+            what it makes of the arguments; empty: nobody is asked.
         working_dir: Where the command runs; None: bench's own.
         url: Base URL of an attached server, else None.
+        template: How a server of the launcher `template` is started.
+        exclusive: Attached servers only: whether bench may abort and flush there between cells.
+        api_key: Where the key of its requests is read from; None: there is none.
         gpus: How many GPUs the server uses; 0 for a CPU server.
         hardware: Name of the hardware card, if one was named: for simulation and estimates.
         target_card: Name of the target's model card, likewise.
@@ -48,10 +101,14 @@ class ServerConfig:
 
     arguments: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
-    launcher: Literal["local", "simulated", "attached"] = "local"
+    launcher: Literal["local", "template", "simulated", "attached"] = "local"
     command: tuple[str, ...] = ()
+    resolve: tuple[str, ...] = ()
     working_dir: str | None = None
     url: str | None = None
+    template: LauncherTemplate | None = None
+    exclusive: bool = False
+    api_key: KeySource | None = None
     gpus: int = 0
     hardware: str | None = None
     target_card: str | None = None
@@ -205,7 +262,8 @@ class Launch:
     Attributes:
         ordinal: 0-based place in the plan.
         server_key: Hash of `server`: equal keys need no restart.
-        estimated_s: What starting and measuring is expected to take.
+        estimated_s: What starting and measuring is expected to take, in seconds of the world.
+        cells_s: What each of its cells is expected to take of that; the rest is its start.
     """
 
     ordinal: int
@@ -215,6 +273,7 @@ class Launch:
     server_key: str
     cells: tuple[Cell, ...]
     estimated_s: float
+    cells_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +284,7 @@ class Plan:
         practical_margin: Speedups within ± this share of 1 are SAME (0.02 is 2 %).
         simulated: Whether the servers are simulated: then every output says so.
         speed: The clock's speed, 1 unless simulated.
+        findings: What is worth knowing of the arms before anything is measured.
     """
 
     scenario: str
@@ -236,6 +296,7 @@ class Plan:
     speed: int
     practical_margin: float
     gpus: int
+    findings: tuple[Finding, ...] = ()
 
 
 # -------------------------------------------------------------------------------- what is observed
@@ -443,16 +504,26 @@ class FindingKind(StrEnum):
     IGNORE_EOS = "ignore_eos"
     SERVER_RESTARTED = "server_restarted"
     CONFIG_NOT_AS_ASKED = "config_not_as_asked"
+    ARGUMENTS_ADVICE = "arguments_advice"
+    ARGUMENTS_DISAGREE = "arguments_disagree"
+    ARMS_ALIKE = "arms_alike"
     CONFIG_DIFFERS_BESIDE_SPECULATION = "config_differs_beside_speculation"
     NO_CUDA_GRAPH = "no_cuda_graph"
     ACCEPTANCE_MISSING = "acceptance_missing"
+    ACCEPT_COLLAPSED = "accept_collapsed"
     CYCLE_DISAGREES = "cycle_disagrees"
+    GPU_SPIN_HANG = "gpu_spin_hang"
     TELEMETRY_MISSING = "telemetry_missing"
     NO_REPEATS = "no_repeats"
     SIMULATED = "simulated"
     SIMULATION_SPEED = "simulation_speed"
     LAUNCH_SPLIT = "launch_split"
     LAUNCH_FAILED = "launch_failed"
+    ENVIRONMENT_LOST = "environment_lost"
+    ENVIRONMENT_NOT_PROVED = "environment_not_proved"
+    ACCESS_REFUSED = "access_refused"
+    DIFFERENT_MACHINES = "different_machines"
+    BUDGET_DROPPED = "budget_dropped"
 
 
 class Severity(StrEnum):

@@ -18,10 +18,12 @@ def main() -> None:
     try:
         from bench.cli.commands import app
 
-        app()
+        app(prog_name="bench")
     except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        for line in (error.hint or "").splitlines():
+        from bench.http import redact
+
+        print(f"bench: {redact(str(error))}", file=sys.stderr)
+        for line in redact(error.hint or "").splitlines():
             print(f"       {line}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

@@ -67,6 +67,8 @@ def print_answer(stored: StoredRun, *, as_json: bool) -> None:
     if comparisons:
         printer.print()
         printer.print_table(_comparison_table(comparisons))
+        if any(c.break_even_accept_len_tok for c in comparisons):
+            printer.print_text("Speculation pays where the accept length is above the break-even.")
     alone = _without_comparison(stored.measurements, comparisons)
     if alone:
         printer.print()
@@ -270,14 +272,22 @@ def finding_lines(
         groups.items(), key=lambda group: (_ORDER[group[0][0]], group[0][1])
     ):
         first, *others = members
-        where = _where([f.cell_id for f in members if f.cell_id], names)
+        where = _where([f.cell_id for f in members if f.cell_id], names) or _arm(first, ", ")
         message = first.message.replace("\n", "\n    ")
         lines.append((severity, f"{severity.upper()} {kind}{where}: {message}"))
         if first.cell_id is None:
-            told = dict.fromkeys(f"    {f.message.splitlines()[0]}" for f in others)
+            told = dict.fromkeys(
+                f"    {_arm(f, '', ': ')}{f.message.splitlines()[0]}" for f in others
+            )
             lines += [(severity, line) for line in told]
         lines += [(Severity.NOTE, f"    {line}") for line in first.advice.splitlines()]
     return lines
+
+
+def _arm(finding: Finding, before: str, after: str = "") -> str:
+    """The arm of a finding whose message does not name it."""
+    named = finding.arm is None or finding.arm in finding.message
+    return "" if named else f"{before}arm {finding.arm}{after}"
 
 
 def _where(cell_ids: Sequence[str], names: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from bench.model import Plan
+    from bench.model import KeySource, Plan
     from bench.runner import Event
     from bench.store import RunWriter
 
@@ -80,6 +80,29 @@ def run(
             help="Measure a running server instead of starting one (repeatable).",
         ),
     ] = None,
+    exclusive: Annotated[
+        bool,
+        typer.Option(
+            "--exclusive",
+            help="Nobody else uses the attached servers: abort and flush there between cells.",
+        ),
+    ] = False,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env",
+            metavar="NAME",
+            help="With --attach: the environment variable that holds the servers' API key.",
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--api-key-file",
+            metavar="PATH",
+            help="With --attach: the file that holds the servers' API key.",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,6 +122,14 @@ def run(
     add_pairs: Annotated[
         int, typer.Option("--add-pairs", metavar="N", help="N more pairs than it asks for.")
     ] = 0,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="Measure what is worth most in this time (90s, 45m, 3h), say what is dropped.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print cells, launches and hours; start nothing.")
     ] = False,
@@ -108,6 +139,7 @@ def run(
 ) -> None:
     """Measure a scenario and say what speculation gains at each load, and why."""
     from bench import runner
+    from bench.plan import parse_budget
 
     asked = runner.Asked(
         scenario=scenario,
@@ -117,12 +149,16 @@ def run(
         only=tuple(only or ()),
         overrides=tuple(overrides or ()),
         add_pairs=add_pairs,
+        exclusive=exclusive,
+        api_key=_key_source(api_key_env, api_key_file),
+        budget_s=parse_budget(budget) if budget is not None else None,
     )
     if dry_run:
         from bench.cli.tables import print_plan
 
         with printing():
-            print_plan(runner.plan_of(asked)[0], as_json=as_json)
+            plan, _ = runner.plan_of(asked)
+            print_plan(plan, budget_s=asked.budget_s, as_json=as_json)
         return
     _measure(*runner.start_run(asked, out, command_line=sys.argv), as_json=as_json, quiet=quiet)
 
@@ -205,6 +241,20 @@ def simulate(context: typer.Context) -> None:
 # ------------------------------------------------------------------------------------ steps of run
 
 
+def _key_source(name: str | None, path: Path | None) -> KeySource | None:
+    """Where the attached servers' key is read from; it is read when it is needed."""
+    from bench.model import KeySource
+
+    if name is not None and path is not None:
+        raise InputError(
+            "--api-key-env and --api-key-file: a key is read from one place.",
+            hint="Leave one of them out.",
+        )
+    if name is not None:
+        return KeySource(kind="env", place=name)
+    return KeySource(kind="file", place=str(path.absolute())) if path is not None else None
+
+
 def _attached(values: list[str]) -> tuple[tuple[str, str], ...]:
     """`[ARM=]URL` values as (arm, url); an empty arm is left for the plan to decide."""
     urls: dict[str, str] = {}
@@ -214,7 +264,7 @@ def _attached(values: list[str]) -> tuple[tuple[str, str], ...]:
             arm, url = "", value
         if not url.startswith(("http://", "https://")):
             raise InputError(
-                f"--attach {value}: `{url}` is not a URL.",
+                f"--attach: `{url.rpartition('@')[2]}` is not a URL.",
                 hint="Give http://host:port or https://host:port, with ARM= before it.",
             )
         if arm in urls:

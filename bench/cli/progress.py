@@ -72,17 +72,17 @@ class Progress:
                     else "starting the server"
                 )
                 self._say(f"{self._launch}: {what}")
-                self._live(what)
+                self._live(f"{self._launch}: {what}")
             case LaunchProgress(text=text):
-                self._live(text)
+                self._live(f"{self._launch}: {text}")
             case CellStarting(cell=cell):
-                self._live(f"{_cell_name(cell)}, getting ready")
+                self._live(f"{_cell_name(cell)}: getting ready")
             case CellProgress(cell=cell, progress=progress):
-                self._live(f"{_cell_name(cell)}, {_now(progress)}")
+                self._live(f"{_cell_name(cell)}: {_now(progress)}")
             case CellFinished():
                 self._time.finished(event.cell.cell_id)
                 self._say(f"  [{event.done}/{event.total}] {_outcome(event)}{self._left()}")
-                self._live("")
+                self._live(self._launch)
             case LaunchEnded(record=record) if record.failure:
                 if record.ready_ns is None:
                     launch = self._plan.launches[record.ordinal]
@@ -120,7 +120,7 @@ class Progress:
             return
         from rich.text import Text
 
-        line = f"{self._launch}: {text}{self._left()}" if text else f"{self._launch}{self._left()}"
+        line = f"{text}{self._left()}"
         assert self._printer is not None
         columns = self._printer.width - 3  # the spinner is before it; a folded line would jump
         line = line if len(line) <= columns else f"{line[: columns - 1]}…"
@@ -171,11 +171,11 @@ class TimeLeft:
 
 
 def _cell_name(cell: Cell) -> str:
-    return f"{cell.workload.name} load {cell.load.label}"
+    return f"{cell.arm} {cell.workload.name} load {cell.load.label}"
 
 
 def _now(progress: LoadProgress) -> str:
-    parts = [f"{progress.phase} {progress.done}/{progress.total} requests"]
+    parts = [f"{progress.phase} {progress.done}/{progress.total}"]
     if progress.output_tok_per_s is not None:
         parts.append(f"{progress.output_tok_per_s:.0f} tok/s")
     if progress.accept_len_tok is not None:
@@ -194,4 +194,4 @@ def _outcome(event: CellFinished) -> str:
     if m.status is not CellStatus.VALID:
         kinds = (f.kind for f in event.findings if f.severity.upper() == m.status)
         parts[-1] += f" ({', '.join(dict.fromkeys(kinds))})"
-    return f"{cell.arm} {_cell_name(cell)}: {', '.join(parts)}"
+    return f"{_cell_name(cell)}: {', '.join(parts)}"

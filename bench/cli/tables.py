@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bench.cli.output import Printer, duration, many, print_json, shown_path
-from bench.plan import estimate
+from bench.model import Severity
+from bench.plan import estimate, fit_budget
+from bench.plan.budget import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from bench.model import Plan
-    from bench.plan import PlanEstimate
+    from bench.plan import Fit, PlanEstimate
     from bench.store import RunSummary
 
 
@@ -32,11 +34,14 @@ def plain_table(*headings: str, left: Sequence[str]) -> Table:
 # ---------------------------------------------------------------------------------------- the plan
 
 
-def print_plan(plan: Plan, *, as_json: bool) -> None:
+def print_plan(plan: Plan, *, budget_s: float | None = None, as_json: bool) -> None:
     """Cells, launches, hours and GPU-hours; what `--dry-run` is for."""
+    from bench.cli.answer import finding_lines
+
     cost = estimate(plan)
+    fit = None if budget_s is None else fit_budget(plan.launches, budget_s)
     if as_json:
-        print_json(_plan_json(plan, cost))
+        print_json(_plan_json(plan, cost) | _fit_json(fit, budget_s))
         return
     printer = Printer()
     printer.print_text(f"{plan.scenario}: {plan.question}")
@@ -53,14 +58,50 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         f"about {duration(cost.hours * 3600)}{gpu_hours}."
     )
 
+    for severity, line in finding_lines(plan.findings, {}):
+        printer.print_text(line, style="yellow" if severity is Severity.SUSPECT else None)
+    if fit is not None and budget_s is not None:
+        for line in _fit_lines(fit, budget_s):
+            printer.print_text(line, style="bold yellow" if fit.dropped else None)
+
+
+def _fit_lines(fit: Fit, budget_s: float) -> list[str]:
+    """What of a plan is measured within a budget, and what is not."""
+    time = duration(budget_s)
+    if not fit.kept:
+        return [f"Budget {time}: not enough for one load of two arms."]
+    if not fit.dropped:
+        return [f"Budget {time}: all of it fits."]
+    cells = sum(len(launch.cells) for launch in fit.kept)
+    kept = f"{many(cells, 'cell')} in {many(len(fit.kept), 'launch')}"
+    return [
+        f"Budget {time}: {kept} fit, about {duration(fit.needed_s)}.",
+        f"Dropped: {told(fit.dropped)}.",
+    ]
+
+
+def _fit_json(fit: Fit | None, budget_s: float | None) -> dict[str, Any]:
+    if fit is None:
+        return {}
+    return {
+        "budget": {
+            "hours": (budget_s or 0) / 3600,
+            "needed_hours": fit.needed_s / 3600,
+            "dropped_cells": [cell.cell_id for cell in fit.dropped],
+        }
+    }
+
 
 def _cells_table(plan: Plan) -> Table:
-    """The cells of one launch: those of the others are the same."""
+    """What is asked of every arm, in every pair."""
     table = plain_table("workload", "load", "requests", "warm-up", left=("workload",))
-    for cell in plan.launches[0].cells:
-        table.add_row(
-            cell.workload.name, cell.load.label, str(cell.requests), str(cell.warmup_requests)
-        )
+    rows = dict.fromkeys(
+        (c.workload.name, c.load.label, str(c.requests), str(c.warmup_requests))
+        for launch in plan.launches
+        for c in launch.cells
+    )
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -109,6 +150,10 @@ def _plan_json(plan: Plan, cost: PlanEstimate) -> dict[str, Any]:
         "hours": cost.hours,
         "gpu_hours": cost.gpu_hours,
         "launches": launches,
+        "findings": [
+            {"kind": f.kind, "arm": f.arm, "message": f.message, "advice": f.advice}
+            for f in plan.findings
+        ],
     }
 
 

@@ -7,6 +7,7 @@ response's parsing never makes another's time stamps late.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ import aiohttp
 from bench.clock import now_ns, world_s
 from bench.load.stream import StreamEnd
 from bench.model import RequestStatus
-from bench.sglang.wire import error_in_body
+from bench.sglang.wire import error_in_body, with_rid
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -28,7 +29,11 @@ _OK: Final = 200
 
 
 class Exchange:
-    """The raw record of one request, filled while it runs."""
+    """The raw record of one request, filled while it runs.
+
+    `rid` is the id that it has on the server: a whole UUID, since SGLang aborts every request
+    whose id begins with the one it is told.
+    """
 
     __slots__ = (
         "due_ns",
@@ -38,12 +43,14 @@ class Exchange:
         "http_status",
         "reads",
         "request",
+        "rid",
         "sent_ns",
         "slot",
     )
 
     def __init__(self, request: Request, *, due_ns: int, slot: int | None) -> None:
         self.request = request
+        self.rid = uuid.uuid4().hex
         self.due_ns = due_ns
         self.slot = slot
         self.sent_ns: int | None = None
@@ -107,7 +114,7 @@ async def perform(
 
 async def _exchange(session: aiohttp.ClientSession, path: str, exchange: Exchange) -> StreamEnd:
     reads = exchange.reads
-    body = exchange.request.body
+    body = with_rid(exchange.request.body, exchange.rid)
     async with session.post(path, data=body, headers=_HEADERS) as response:
         exchange.first_byte_ns = now_ns()
         exchange.http_status = response.status

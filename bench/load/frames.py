@@ -31,6 +31,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
         drain_s: Open load: how long the last responses may take after the last request was due.
         keep_text: Whether records hold the text.
         connections: How many connections to open ahead.
+        abort_own: Whether requests that are given up are aborted on the server by their ids.
     """
 
     base_url: str
@@ -43,6 +44,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     drain_s: float
     keep_text: bool
     connections: int
+    abort_own: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

@@ -66,22 +66,37 @@ class CellLoad:
     telemetry: list[TelemetryPoint] = field(default_factory=list)
 
 
-async def open_client(base_url: str, *, api_key: str | None = None) -> LoadClient:
+async def open_client(
+    base_url: str, *, api_key: str | None = None, abort_own: bool = False
+) -> LoadClient:
     """Start the load worker for one server; close the client when the server goes.
+
+    Args:
+        base_url: Of the server.
+        api_key: Of the server.
+        abort_own: Whether requests that are given up are aborted on the server, each by its own
+            id: where nobody else will do it.
 
     Raises:
         LoadError: The worker did not start.
     """
-    return LoadClient(base_url, api_key=api_key, workers=[await start_worker()])
+    workers = [await start_worker()]
+    return LoadClient(base_url, api_key=api_key, workers=workers, abort_own=abort_own)
 
 
 class LoadClient:
     """Sends the load of one cell after another to one server."""
 
     def __init__(
-        self, base_url: str, *, api_key: str | None, workers: list[WorkerProcess]
+        self,
+        base_url: str,
+        *,
+        api_key: str | None,
+        workers: list[WorkerProcess],
+        abort_own: bool = False,
     ) -> None:
         self._base_url = base_url
+        self._abort_own = abort_own
         self._api_key = api_key
         self._workers = workers
         self._cancelled = False
@@ -181,6 +196,7 @@ class LoadClient:
             connect_s=timeouts.connect_s,
             drain_s=timeouts.drain_s,
             keep_text=workload.store_text,
+            abort_own=self._abort_own,
             connections=len(slots) or min(len(requests), MOST_CONNECTIONS_AHEAD),
         )
 

@@ -16,6 +16,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
+import aiohttp
+
 from bench.clock import now_ns, sleep_until_ns, speed, world_s
 from bench.http import open_session
 from bench.load.exchange import Exchange, StampedRequest, perform
@@ -30,15 +32,16 @@ from bench.load.frames import (
 )
 from bench.load.pulse import Pulsimeter
 from bench.load.stream import StreamAssembly
+from bench.model import RequestStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import aiohttp
+    from collections.abc import Callable, Sequence
 
     from bench.load.frames import FromWorker
     from bench.load.stream import StreamRecord
 
+_ABORT_S: Final = 2.0
+"""How long aborting may take, in seconds of the world."""
 _SLICE_BYTES: Final = 16384
 """Parsing pauses after this much, a few tenths of a millisecond, so that arrivals are stamped."""
 _LEAVE_FIRST_S: Final = 0.001
@@ -62,6 +65,8 @@ class _JobRun:
         self._changed = asyncio.Event()
         self._all_ended = False
         self._pulse = Pulsimeter()
+        self._cancelled: list[str] = []
+        self._aborting: list[asyncio.Task[None]] = []
 
     async def send_all(self) -> None:
         """Send every request and wait for its end; outcomes are told as they come.
@@ -81,6 +86,7 @@ class _JobRun:
             self._all_ended = True
             self._changed.set()
             await digesting
+            await asyncio.gather(_abort(self._job, self._cancelled), *self._aborting)
         self._tell(self._pulse.job_end())
 
     async def _send(self) -> None:
@@ -133,6 +139,17 @@ class _JobRun:
         finally:
             self._pulse.ended(exchange)
             self._over(exchange)
+            self._give_up(exchange)
+
+    def _give_up(self, exchange: Exchange) -> None:
+        """See to it that the server drops a request that is not waited for any more."""
+        status = exchange.end.status
+        if not self._job.abort_own or exchange.sent_ns is None:
+            return
+        if status is RequestStatus.CANCELLED:  # all at once, at the job's end
+            self._cancelled.append(exchange.rid)
+        elif status in (RequestStatus.TIMEOUT, RequestStatus.DISCONNECTED):
+            self._aborting.append(asyncio.create_task(_abort(self._job, [exchange.rid])))
 
     def _over(self, exchange: Exchange) -> None:
         self._ended.append(exchange)
@@ -191,6 +208,27 @@ async def _open_connections(session: aiohttp.ClientSession, job: Job) -> None:
                 pass
 
     await asyncio.gather(*(touch() for _ in range(job.connections)))
+
+
+async def _abort(job: Job, rids: Sequence[str]) -> None:
+    """Abort requests of ours that were given up, each by its whole id, and no others.
+
+    The server would notice by itself in some seconds; a refusal changes nothing.
+    """
+    if not rids:
+        return
+
+    async def abort(session: aiohttp.ClientSession, rid: str) -> None:
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with session.post("abort_request", json={"rid": rid}):
+                pass
+
+    with contextlib.suppress(TimeoutError):
+        async with (
+            asyncio.timeout(_ABORT_S),
+            open_session(job.base_url, api_key=job.api_key, connect_s=job.connect_s) as session,
+        ):
+            await asyncio.gather(*(abort(session, rid) for rid in rids))
 
 
 async def _until(due_ns: int) -> None:

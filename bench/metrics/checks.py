@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.metrics import checks_load, checks_output, checks_server, cross_checks
+from bench.metrics import (
+    checks_load,
+    checks_output,
+    checks_server,
+    collapse,
+    cross_checks,
+    foreign_traffic,
+    hang,
+)
 from bench.metrics.findings import ADVICE, make_finding, status_of, with_findings, worst_status
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ CHECKS: Final[tuple[Callable[[CellFacts], Iterable[Finding]], ...]] = (
     checks_load.window_there,
     checks_server.configuration,
     checks_server.restarted,
+    hang.spinning,
     checks_output.tokens_counted,
     checks_load.client_saturated,
     checks_load.client_late,
@@ -43,7 +52,9 @@ CHECKS: Final[tuple[Callable[[CellFacts], Iterable[Finding]], ...]] = (
     cross_checks.request_counters,
     cross_checks.draft_depth,
     cross_checks.server_counters,
+    foreign_traffic.more_running_than_ours,
     cross_checks.accept_len_against_log,
+    collapse.accept_collapse,
     cross_checks.events_against_steps,
     cross_checks.cycle_against_gaps,
     checks_output.lengths_censored,

@@ -109,6 +109,17 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
         "The server does not run what was asked: compare the arm's arguments with its "
         "/server_info."
     ),
+    FindingKind.ARGUMENTS_ADVICE: (
+        "Ask for what will be, and leave out what does nothing (docs/arguments.md)."
+    ),
+    FindingKind.ARGUMENTS_DISAGREE: (
+        "SGLang's own resolution counts, and bench's rules are of another version: compare "
+        "/server_info with what was meant."
+    ),
+    FindingKind.ARMS_ALIKE: (
+        "Two arms were the same server, so what differs between them is noise: remove one, "
+        "unless that is the question."
+    ),
     FindingKind.CONFIG_DIFFERS_BESIDE_SPECULATION: (
         "The gain includes these differences: pin them to the same values in every arm to see "
         "speculation alone."
@@ -121,6 +132,14 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
         "The server gave no acceptance counters: use the chat API with "
         "return_spec_tokens_details or /generate, on a version that "
         "reports them."
+    ),
+    FindingKind.ACCEPT_COLLAPSED: (
+        "Drafting was in vain for a while, mostly when the server was full: see when it began in "
+        "the accept-length series, try fewer running requests, and report it to SGLang."
+    ),
+    FindingKind.GPU_SPIN_HANG: (
+        "A collective waits for a rank that never comes: check NCCL_P2P_LEVEL and "
+        "NCCL_P2P_DISABLE, IOMMU and ACS, and the server's log for a rank that died."
     ),
     FindingKind.CYCLE_DISAGREES: (
         "The mean step is not the usual gap between events: prefills of other requests stall "
@@ -142,6 +161,25 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
     FindingKind.LAUNCH_SPLIT: (
         "The cells of this launch come from two starts of its server: measure the pair again "
         "for a clean comparison."
+    ),
+    FindingKind.ENVIRONMENT_LOST: (
+        "What these variables were to change was not measured: see how the launcher passes the "
+        "environment on (docs/launchers.md)."
+    ),
+    FindingKind.ENVIRONMENT_NOT_PROVED: (
+        "Nothing shows that these variables reached the server: give the launcher an `environ` "
+        "command, or for NCCL's own set NCCL_DEBUG=INFO."
+    ),
+    FindingKind.ACCESS_REFUSED: (
+        "Some of what the server could tell or do was not to be had: give its key with "
+        "--api-key-env or --api-key-file."
+    ),
+    FindingKind.DIFFERENT_MACHINES: (
+        "A difference of machines is in the gain: measure both arms on one machine, one after the "
+        "other, before you believe it."
+    ),
+    FindingKind.BUDGET_DROPPED: (
+        "Give a larger --budget, or ask for less with --only; what was measured stands."
     ),
     FindingKind.LAUNCH_FAILED: (
         "Read the end of the server's log; what was measured before it stands."

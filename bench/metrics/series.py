@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.sglang.metric_meanings import may_be_averaged
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -68,7 +70,14 @@ def group_series(points: Iterable[TelemetryPoint]) -> Series:
 
 
 def gauge_mean(series: Series, name: str, window: Window) -> float | None:
-    """Mean of a gauge over the window, added up over ranks; None when a rank was not read."""
+    """Mean of a gauge over the window, added up over ranks; None when a rank was not read.
+
+    Raises:
+        ValueError: It is no gauge of how things stand: a counter, or a figure of the last log
+            interval, whose readings have no mean that means something.
+    """
+    if not may_be_averaged(name):
+        raise ValueError(f"{name} is no state: its readings must not be averaged")
     parts = [r.between(window.start_ns, window.end_ns) for r in series.ranks(name).values()]
     if not parts or not all(part.size for part in parts):
         return None

@@ -10,8 +10,17 @@ stopped at any time, what is there answers as much as it can.
 
 from __future__ import annotations
 
+from bench.plan.budget import Fit, fit_budget, parse_budget
 from bench.plan.estimating import PlanEstimate, estimate
 from bench.plan.identity import request_seed
 from bench.plan.making import make_plan
 
-__all__ = ["PlanEstimate", "estimate", "make_plan", "request_seed"]
+__all__ = [
+    "Fit",
+    "PlanEstimate",
+    "estimate",
+    "fit_budget",
+    "make_plan",
+    "parse_budget",
+    "request_seed",
+]

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from bench.errors import InputError
 from bench.physics import load_acceptance, load_hardware, load_target
-from bench.sglang.arguments import Rejection, effective_speculative, parse_arguments
+from bench.plan.arguing import LookedAt, advice_of, check_alike, check_loads, look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from bench.model import Finding, KeySource
+    from bench.plan.points import Point
     from bench.plan.servers import PlannedArm
     from bench.scenario import LoadedScenario
 
@@ -23,12 +25,24 @@ def check_options(
     attach: Mapping[str, str],
     sim_hardware: str | None,
     add_pairs: int,
+    exclusive: bool,
+    api_key: KeySource | None,
 ) -> None:
     """Raise InputError for options of a run that do not go together."""
     if simulated and attach:
         raise InputError(
             "--sim and --attach: a simulated server is started, an attached one runs already.",
             hint="Leave one of them out.",
+        )
+    if exclusive and not attach:
+        raise InputError(
+            "--exclusive: no server is attached; those that bench starts are its own anyway.",
+            hint="Leave it out, or add --attach URL.",
+        )
+    if api_key is not None and not attach:
+        raise InputError(
+            f"--api-key-{api_key.kind}: no server is attached.",
+            hint="For servers that bench starts give server.api_key in the scenario.",
         )
     if sim_hardware is not None and not simulated:
         raise InputError("--sim-hardware: nothing is simulated.", hint="Add --sim.")
@@ -62,21 +76,35 @@ def check_cards(loaded: LoadedScenario, sim_hardware: str | None) -> None:
             _exists(loaded, f"arms.{name}.sim.acceptance", partial(load_acceptance, own))
 
 
-def check_arms(loaded: LoadedScenario, arms: Mapping[str, PlannedArm], *, simulated: bool) -> None:
-    """Raise for speculative settings that SGLang would not start with, or cannot be simulated."""
-    sim = loaded.scenario.sim
-    architecture = load_target(sim.target).architecture if sim else None
+def check_arms(
+    loaded: LoadedScenario,
+    arms: Mapping[str, PlannedArm],
+    points: Sequence[Point],
+    *,
+    simulated: bool,
+) -> tuple[Finding, ...]:
+    """What the rules of SGLang's arguments say of each arm, and of each two.
+
+    Returns:
+        Advice: what will be changed or does nothing, what another version would refuse.
+
+    Raises:
+        ScenarioError: Arguments that SGLang would not start with, prompts that do not fit its
+            context, arms that are the same server, or what cannot be simulated.
+    """
+    found: list[Finding] = []
+    looked_at: list[LookedAt] = []
     for name, arm in arms.items():
-        asked = parse_arguments(arm.server.arguments)
-        effective = effective_speculative(asked, architecture)
-        if isinstance(effective, Rejection):
-            key = f"arms.{name}.speculative" if arm.is_speculative else "server.arguments"
-            raise loaded.rejected(key, f"{effective.reason} {effective.fix}")
         if simulated and arm.is_speculative and arm.acceptance is None:
             text = (
                 "how many drafts are accepted is not said. Add sim: {acceptance: [0.7, 0.4, 0.3]}"
             )
             raise loaded.rejected(f"arms.{name}", text)
+        looked = look_at(loaded, arm, simulated=simulated)
+        looked_at.append(looked)
+        found += advice_of(looked)
+        found += check_loads(loaded, looked, points)
+    return (*found, *check_alike(loaded, looked_at, simulated=simulated))
 
 
 def _exists(loaded: LoadedScenario, key: str, load: Callable[[], object]) -> None:

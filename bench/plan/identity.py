@@ -14,6 +14,8 @@ FORMAT = 1  # raised when what is hashed changes: then old and new cells are not
 _ID_CHARS = 16
 # A workload's settings that change what is kept and not what is measured.
 _NOT_MEASURED = ("store_text",)
+# Keys that came later: ids of servers without them are what they were.
+_ONLY_WHERE_GIVEN = ("template", "exclusive")
 # Time-outs whose passing changes a cell's numbers; the others end launches.
 _MEASURED_TIMEOUTS = ("request_s", "connect_s", "drain_s")
 
@@ -41,7 +43,7 @@ def stable_int31(*parts: str | int) -> int:
 
 def server_key(server: ServerConfig) -> str:
     """Hash of all that makes a server; equal keys need no restart."""
-    return _hash(asdict(server))
+    return _hash(_facts(server))
 
 
 def with_ids(cell: Cell, *, asked: ServerConfig, speed: int) -> Cell:
@@ -53,7 +55,7 @@ def with_ids(cell: Cell, *, asked: ServerConfig, speed: int) -> Cell:
             asks the same.
         speed: The clock's speed, which a simulation's numbers depend on.
     """
-    server = asdict(asked)
+    server = _facts(asked)
     if asked.launcher != "simulated":  # cards only size the work of a real cell
         server |= {"hardware": None, "target_card": None}
     workload = asdict(cell.workload)
@@ -77,6 +79,19 @@ def with_ids(cell: Cell, *, asked: ServerConfig, speed: int) -> Cell:
     }
     whole = {**compared, "arm": cell.arm, "pair": cell.pair, "server": server}
     return replace(cell, cell_id=_hash(whole), comparison_key=_hash(compared))
+
+
+def _facts(server: ServerConfig) -> dict[str, object]:
+    """What a server is, as plain data.
+
+    Where its key is read from changes nothing, nor who is asked about its arguments.
+    """
+    facts = asdict(server)
+    del facts["api_key"], facts["resolve"]
+    for name in _ONLY_WHERE_GIVEN:
+        if not facts[name]:
+            del facts[name]
+    return facts
 
 
 def _option_values(server: ServerConfig, *names: str) -> list[str]:

@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.errors import InputError
+from bench.gpu import NVIDIA_SMI
 from bench.model import BASELINE, Cell, Launch, Plan, Slo, Timeouts
 from bench.plan.checking import check_arms, check_cards, check_options
 from bench.plan.estimating import SIMULATED_CELL_S, SIMULATED_START_S, UNSEEN_START_S
 from bench.plan.identity import server_key, simulation_seed, with_ids
+from bench.plan.launchers import template_of
 from bench.plan.points import Point, clock_speed, points_of
+from bench.plan.secrets import check_secrets
 from bench.plan.selecting import Selection, attached_urls, select
 from bench.plan.servers import PlannedArm, attached, planned_arm
 from bench.plan.servers import simulated as simulated_arm
@@ -19,6 +22,7 @@ from bench.plan.work import cell_s
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bench.model import Finding, KeySource
     from bench.scenario import LoadedScenario, Measure, Scenario
 
 
@@ -30,6 +34,9 @@ class _Ground:
         arms: Every arm, the baseline first, as servers started here.
         points: Every workload at every load.
         urls: Base URLs of the arms that are attached.
+        exclusive: Whether nobody else uses these.
+        api_key: Where their key is read from, unless the scenario says.
+        findings: What the arms' arguments have to be told of.
     """
 
     loaded: LoadedScenario
@@ -37,9 +44,12 @@ class _Ground:
     arms: Mapping[str, PlannedArm]
     points: tuple[Point, ...]
     urls: Mapping[str, str]
+    exclusive: bool
+    api_key: KeySource | None
     selection: Selection
     simulated: bool
     speed: int
+    findings: tuple[Finding, ...]
 
 
 def make_plan(
@@ -50,6 +60,8 @@ def make_plan(
     only: Sequence[str] = (),
     sim_hardware: str | None = None,
     add_pairs: int = 0,
+    exclusive: bool = False,
+    api_key: KeySource | None = None,
 ) -> Plan:
     """Expand arms, workloads, loads and pairs into launches and cells.
 
@@ -59,9 +71,12 @@ def make_plan(
         attach: Base URL by arm of servers that run already; the key "" is the one arm's that
             `only` names, else the baseline's. Arms without a URL are not measured. An attached
             server is one launch: repeats inside it are no pairs, so there is one and no verdict.
+            Cells of several servers alternate, so that what changes with time changes for all.
         only: `KEY=VALUE` with arm, workload, load or pair: any value of a key, all of the keys.
         sim_hardware: A hardware card in place of the scenario's.
         add_pairs: More pairs than the scenario asks for.
+        exclusive: Nobody else uses the attached servers: bench may abort and flush there.
+        api_key: Where the attached servers' key is read from, in place of the scenario's.
 
     Raises:
         InputError: Options that do not go together or name what there is not.
@@ -74,17 +89,21 @@ def make_plan(
         attach=attach,
         sim_hardware=sim_hardware,
         add_pairs=add_pairs,
+        exclusive=exclusive,
+        api_key=api_key,
     )
+    check_secrets(loaded)
     check_cards(loaded, sim_hardware)
     scenario = loaded.scenario
     measure = _measure(scenario, simulated=simulated)
     pairs = 1 if attach else measure.pairs + add_pairs
+    template = template_of(loaded, (*NVIDIA_SMI, "-lms", "100"))
     arms = {
-        name: planned_arm(loaded, name, sim_hardware=sim_hardware)
+        name: planned_arm(loaded, name, sim_hardware=sim_hardware, template=template)
         for name in sorted(scenario.arms, key=lambda name: name != BASELINE)
     }
-    check_arms(loaded, arms, simulated=simulated)
     points = points_of(scenario, measure, arms)
+    findings = check_arms(loaded, arms, points, simulated=simulated)
     selection = select(only, _valid_values(arms, points, pairs))
     ground = _Ground(
         loaded=loaded,
@@ -92,9 +111,12 @@ def make_plan(
         arms=arms,
         points=points,
         urls=attached_urls(attach, list(arms), selection),
+        exclusive=exclusive,
+        api_key=api_key,
         selection=selection,
         simulated=simulated,
         speed=clock_speed(points, scenario.sim.speed) if simulated and scenario.sim else 1,
+        findings=findings,
     )
     return _plan(ground, only, pairs)
 
@@ -107,10 +129,18 @@ def _plan(ground: _Ground, only: Sequence[str], pairs: int) -> Plan:
     ]
     launches: list[Launch] = []
     for pair in range(pairs):
-        for name in _order(measured, pair):
-            launch = _launch(ground, name, pair=pair, ordinal=len(launches))
-            if launch.cells:
-                launches.append(launch)
+        points = [
+            point
+            for point in ground.points
+            if ground.selection.has_cell(
+                workload=point.workload.name, load=point.load.label, pair=pair
+            )
+        ]
+        for turn, part in enumerate(_turns(points, ground.urls)):
+            launches += [
+                _launch(ground, name, part, pair=pair, ordinal=len(launches) + place)
+                for place, name in enumerate(_order(measured, pair + turn))
+            ]
     if not launches:
         raise InputError(
             f"--only {' --only '.join(only)}: no cell has all of these.",
@@ -127,6 +157,7 @@ def _plan(ground: _Ground, only: Sequence[str], pairs: int) -> Plan:
         speed=ground.speed,
         practical_margin=ground.measure.practical_margin,
         gpus=scenario.server.gpus,
+        findings=tuple(finding for finding in ground.findings if finding.arm in {None, *measured}),
     )
 
 
@@ -162,23 +193,29 @@ def _order(arms: Sequence[str], pair: int) -> list[str]:
     return order[::-1] if pair % 2 else order
 
 
-def _launch(ground: _Ground, name: str, *, pair: int, ordinal: int) -> Launch:
+def _turns(points: Sequence[Point], urls: Mapping[str, str]) -> list[Sequence[Point]]:
+    """What is measured of one arm before the next has its turn.
+
+    Servers that run already need no start: there the arms take turns at each point.
+    """
+    if not points:
+        return []
+    return [[point] for point in points] if len(urls) > 1 else [points]
+
+
+def _launch(
+    ground: _Ground, name: str, points: Sequence[Point], *, pair: int, ordinal: int
+) -> Launch:
     arm = _arm(ground, name, pair)
-    points = [
-        point
-        for point in ground.points
-        if ground.selection.has_cell(
-            workload=point.workload.name, load=point.load.label, pair=pair
-        )
-    ]
-    seconds = sum(
-        cell_s(point.load, point.workload, point.work, point.tok_per_s_per_user(name))
+    cell_overhead_s = SIMULATED_CELL_S if ground.simulated else 0.0
+    cells_s = tuple(
+        cell_overhead_s
+        + cell_s(point.load, point.workload, point.work, point.tok_per_s_per_user(name))
+        / ground.speed
         for point in points
     )
-    if ground.simulated:
-        overhead_s = SIMULATED_START_S + len(points) * SIMULATED_CELL_S
-    else:
-        overhead_s = 0.0 if ground.urls else UNSEEN_START_S
+    real_start_s = 0.0 if ground.urls else UNSEEN_START_S
+    start_s = SIMULATED_START_S if ground.simulated else real_start_s
     return Launch(
         ordinal=ordinal,
         arm=name,
@@ -186,7 +223,8 @@ def _launch(ground: _Ground, name: str, *, pair: int, ordinal: int) -> Launch:
         server=arm.server,
         server_key=server_key(arm.server),
         cells=tuple(_cell(ground, arm, point, pair) for point in points),
-        estimated_s=overhead_s + seconds / ground.speed,
+        estimated_s=start_s + sum(cells_s),
+        cells_s=cells_s,
     )
 
 
@@ -195,7 +233,9 @@ def _arm(ground: _Ground, name: str, pair: int) -> PlannedArm:
     sim = ground.loaded.scenario.sim
     if ground.simulated and sim is not None:
         return simulated_arm(arm, seed=simulation_seed(sim.seed, name, pair))
-    return attached(arm, url=ground.urls[name]) if ground.urls else arm
+    if not ground.urls:
+        return arm
+    return attached(arm, url=ground.urls[name], exclusive=ground.exclusive, api_key=ground.api_key)
 
 
 def _cell(ground: _Ground, arm: PlannedArm, point: Point, pair: int) -> Cell:

@@ -6,15 +6,18 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bench.model import ServerConfig
+from bench.model import KeySource, ServerConfig
 from bench.scenario import split_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.model import LauncherTemplate
     from bench.scenario import LoadedScenario, ModelRef, Scenario
 
 PYTHON = "{python}"
+_LAUNCH = ("-m", "sglang.launch_server")
+REMOTE_PYTHON = "python3"  # where a server is started elsewhere there is no Python of ours
 MAIN = "main"  # the revision that needs no argument
 # Algorithms that draft from the text itself: the scenario's draft model is not theirs.
 _WITHOUT_DRAFT = ("NGRAM",)
@@ -37,13 +40,20 @@ class PlannedArm:
     is_speculative: bool
 
 
-def planned_arm(loaded: LoadedScenario, name: str, *, sim_hardware: str | None) -> PlannedArm:
+def planned_arm(
+    loaded: LoadedScenario,
+    name: str,
+    *,
+    sim_hardware: str | None,
+    template: LauncherTemplate | None = None,
+) -> PlannedArm:
     """An arm as a server started here.
 
     Args:
         loaded: The scenario.
         name: The arm.
         sim_hardware: A hardware card in place of the scenario's.
+        template: How it is started through another program; None: by its command.
     """
     scenario = loaded.scenario
     arm = scenario.arms[name]
@@ -52,10 +62,19 @@ def planned_arm(loaded: LoadedScenario, name: str, *, sim_hardware: str | None) 
         acceptance = arm.sim.acceptance or (scenario.sim.acceptance if scenario.sim else None)
     return PlannedArm(
         name=name,
-        server=_local(
-            scenario, name, resolve=loaded.source.resolve, python=sys.executable, card=sim_hardware
+        server=_started(
+            _local(
+                scenario,
+                name,
+                resolve=loaded.source.resolve,
+                python=sys.executable if template is None else REMOTE_PYTHON,
+                card=sim_hardware,
+            ),
+            template,
         ),
-        asked=_local(scenario, name, resolve=str, python=PYTHON, card=sim_hardware),
+        asked=_started(
+            _local(scenario, name, resolve=str, python=PYTHON, card=sim_hardware), template
+        ),
         acceptance=acceptance,
         is_speculative=arm.speculative is not None,
     )
@@ -68,6 +87,8 @@ def simulated(arm: PlannedArm, *, seed: int) -> PlannedArm:
         return replace(
             server,
             launcher="simulated",
+            template=None,
+            api_key=None,
             command=(),
             acceptance=arm.acceptance,
             simulation_seed=seed,
@@ -76,13 +97,45 @@ def simulated(arm: PlannedArm, *, seed: int) -> PlannedArm:
     return replace(arm, server=changed(arm.server), asked=changed(arm.asked))
 
 
-def attached(arm: PlannedArm, *, url: str) -> PlannedArm:
-    """The arm on a server that is running already; arguments say what it is expected to be."""
+def attached(
+    arm: PlannedArm, *, url: str, exclusive: bool = False, api_key: KeySource | None = None
+) -> PlannedArm:
+    """The arm on a server that is running already; arguments say what it is expected to be.
+
+    Args:
+        arm: The arm.
+        url: Where the server answers.
+        exclusive: Whether nobody else uses it, so that bench may abort and flush.
+        api_key: Where its key is read from; None: where the scenario says.
+    """
 
     def changed(server: ServerConfig) -> ServerConfig:
-        return replace(server, launcher="attached", command=(), environment=(), url=url)
+        return replace(
+            server,
+            launcher="attached",
+            template=None,
+            command=(),
+            environment=(),
+            url=url,
+            exclusive=exclusive,
+            api_key=api_key or server.api_key,
+        )
 
     return replace(arm, server=changed(arm.server), asked=changed(arm.asked))
+
+
+def _started(server: ServerConfig, template: LauncherTemplate | None) -> ServerConfig:
+    return server if template is None else replace(server, launcher="template", template=template)
+
+
+def _api_key(scenario: Scenario, resolve: Callable[[str], str]) -> KeySource | None:
+    source = scenario.server.api_key
+    if source is None:
+        return None
+    if source.env is not None:
+        return KeySource(kind="env", place=source.env)
+    assert source.file is not None
+    return KeySource(kind="file", place=resolve(source.file))
 
 
 def _local(
@@ -96,10 +149,24 @@ def _local(
             python if word == PYTHON else resolve(word)
             for word in scenario.server.launcher.command
         ),
+        resolve=_own_resolution(scenario, resolve=resolve, python=python),
+        api_key=_api_key(scenario, resolve),
         gpus=scenario.server.gpus,
         hardware=card or (scenario.sim.hardware if scenario.sim else None),
         target_card=scenario.sim.target if scenario.sim else None,
     )
+
+
+def _own_resolution(
+    scenario: Scenario, *, resolve: Callable[[str], str], python: str
+) -> tuple[str, ...]:
+    """Who is asked about the arguments: as the scenario says, else the launch command's Python."""
+    launcher = scenario.server.launcher
+    words = launcher.resolve
+    if words is None:
+        runs_here = launcher.kind == "local" and launcher.command[-2:] == _LAUNCH
+        words = launcher.command[:-2] if runs_here else ()
+    return tuple(python if word == PYTHON else resolve(word) for word in words)
 
 
 def _arguments(scenario: Scenario, name: str, resolve: Callable[[str], str]) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from bench.physics import (
 )
 from bench.sglang.arguments import (
     EffectiveSpeculative,
+    Known,
+    ModelFacts,
     asked_text,
     effective_speculative,
     parse_arguments,
@@ -77,7 +79,8 @@ def expected(server: ServerConfig, load: Load, workload: Workload) -> Expected |
         return None
     hardware, target = _cards(server.hardware, server.target_card)
     asked = parse_arguments(server.arguments)
-    effective = effective_speculative(asked, target.architecture)
+    known = Known(target=ModelFacts(architecture=target.architecture))
+    effective = effective_speculative(asked, known)
     speculation, accept_len = None, 1.0
     if isinstance(effective, EffectiveSpeculative) and effective.algorithm is not None:
         if server.acceptance is None:

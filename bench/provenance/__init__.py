@@ -7,9 +7,9 @@ The server's own settings, command line and version are stored with each launch;
 from __future__ import annotations
 
 from bench.provenance import machine, software
-from bench.provenance.redaction import redact_argv, redact_environment
+from bench.provenance.redaction import redact_argv, redact_environment, redact_text
 
-__all__ = ["fingerprint", "redact_argv", "redact_environment"]
+__all__ = ["fingerprint", "redact_argv", "redact_environment", "redact_text"]
 
 
 def fingerprint() -> dict[str, object]:

@@ -5,26 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from bench.http import redact
+from bench.http import is_secret_name, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 REDACTED = "[redacted]"
 
-# Not every `…_token`: a server's `time_to_first_token` or `experts_per_token` is a setting.
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:api_?key|key|secret|password|passwd|passphrase|credentials?|pat"
-    r"|(?:access|api|auth|bearer|hf|hub|secret|session)_?token)$"
-    r"|^token$|_TOKEN$|secret|password|api_?key|access_?key|private_?key",
-)
+# `server.api_key={env: NAME}` says where a key is read from.
+_PLACE = re.compile(r"\{\s*(?:env|file)\s*:")
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=([^\s\"',;&]+)")
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether what bears this name (an option, a variable, a key) is a secret."""
-    plain = name.lstrip("-").replace("-", "_").replace(".", "_")
-    return bool(_SECRET_NAME.search(plain) or _SECRET_NAME.search(plain.lower()))
 
 
 def redact_text(text: str) -> str:
@@ -44,10 +34,10 @@ def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
     words = []
     before = ""
     for word in argv:
-        name, assigned, _ = word.partition("=")
+        name, assigned, value = word.partition("=")
         if before.startswith("-") and is_secret_name(before) and not word.startswith("--"):
             words.append(REDACTED)
-        elif assigned and is_secret_name(name):
+        elif assigned and is_secret_name(name) and not _PLACE.match(value):
             words.append(f"{name}={REDACTED}")
         else:
             words.append(redact_text(word))
@@ -64,4 +54,5 @@ def redact_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _redacted_assignment(found: re.Match[str]) -> str:
-    return f"{found[1]}={REDACTED}" if is_secret_name(found[1]) else found[0]
+    is_secret = is_secret_name(found[1]) and not _PLACE.match(found[2])
+    return f"{found[1]}={REDACTED}" if is_secret else found[0]

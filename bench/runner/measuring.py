@@ -13,6 +13,7 @@ from bench import clock
 from bench.errors import DiskError, Interrupted, LoadError, MachineError, ServerError
 from bench.metrics import limit_tok_per_s, summarize, with_findings
 from bench.model import LaunchRecord, RequestStatus
+from bench.runner.asking import Asking
 from bench.runner.events import (
     CellFinished,
     CellProgress,
@@ -64,6 +65,7 @@ class Bench:
         self._server: RunningServer | None = None
         self._client: LoadClient | None = None
         self._record: LaunchRecord | None = None
+        self._asking = Asking(on_event)
         self._stop_asked = asyncio.Event()
 
     # -- stopping
@@ -135,6 +137,7 @@ class Bench:
         if self._server is not None and record is not None and record.ordinal == launch.ordinal:
             return self._server
         await self.close_server()
+        self._raise_if_stopping()
         self._on_event(LaunchStarting(launch=launch, launches=launches))
         launch_id = self._next_launch_id(launch)
         log_path = self._writer.log_path(launch_id)
@@ -150,6 +153,9 @@ class Bench:
             log_file=None if attached else str(log_path.relative_to(self._writer.folder)),
         )
         self._writer.write_launch(self._record)
+        await self._until_stop_asked(
+            self._asking.require_accepted(launch.server, launch.server_key)
+        )
         server = await self._until_stop_asked(
             start_server(
                 launch.server,
@@ -183,11 +189,16 @@ class Bench:
         assert record is not None
         done = len(self._writer.finished_cells())
         self._on_event(CellStarting(cell=cell, done=done, total=self._cells_total))
-        await self._until_stop_asked(server.between_cells())
+        try:
+            await self._until_stop_asked(server.between_cells())
+        except ServerError:
+            self._raise_if_server_died(cell, server)
+            raise
         self._raise_if_stopping()
         async with watch(
             server.base_url,
             gpus=server.gpu_indices,
+            gpu_command=server.gpu_watch,
             timeouts=cell.timeouts,
             api_key=server.api_key,
         ) as points:
@@ -209,7 +220,10 @@ class Bench:
             limit_tok_per_s=limit_tok_per_s(cell, launch.server, server.effective, load.samples),
             speed=clock.speed(),
         )
-        of_server = server.findings(cell.cell_id)
+        of_server = (
+            *server.findings(cell.cell_id),
+            *self._asking.findings(launch.server_key, cell.cell_id),
+        )
         measurement, findings = with_findings(measurement, of_server), (*findings, *of_server)
         self._writer.write_cell(
             cell, record.launch_id, load.samples, telemetry, measurement, findings
@@ -248,7 +262,9 @@ class Bench:
         if self._client is None:
             from bench.load.generator import open_client  # noqa: PLC0415  # keeps `bench --help` quick
 
-            self._client = await open_client(server.base_url, api_key=server.api_key)
+            self._client = await open_client(
+                server.base_url, api_key=server.api_key, abort_own=server.pid is None
+            )
         return self._client
 
     def _raise_if_server_died(self, cell: Cell, server: RunningServer) -> None:
@@ -257,8 +273,8 @@ class Bench:
             return
         assert self._record is not None
         raise ServerError(
-            f"the server of {self._record.launch_id} ended ({exit_text(exit_code)}) while load "
-            f"{cell.load.label} of {cell.workload.name} was measured.",
+            f"the server of {self._record.launch_id} ended ({exit_text(exit_code)}) at load "
+            f"{cell.load.label} of {cell.workload.name}.",
             hint=f"Its log: {self._writer.log_path(self._record.launch_id)}",
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,9 +12,11 @@ from bench import clock
 from bench.errors import BenchError, DiskError, InputError, Interrupted, ServerError, StoreError
 from bench.metrics import ADVICE, compare, run_findings, with_findings
 from bench.metrics.findings import make_finding
-from bench.model import Finding, FindingKind, Severity
+from bench.metrics.machines import different_machines
+from bench.model import Finding, FindingKind, KeySource, Severity
 from bench.plan import make_plan
-from bench.provenance import fingerprint, redact_argv
+from bench.provenance import fingerprint, redact_argv, redact_text
+from bench.runner.budgeting import Remaining, require_fit
 from bench.runner.events import say_nothing
 from bench.runner.measuring import open_bench
 from bench.scenario import load_scenario
@@ -30,7 +32,7 @@ from bench.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bench.model import Cell, EffectiveConfig, Launch, LaunchRecord, Measurement, Plan
     from bench.runner.events import Event
@@ -56,6 +58,9 @@ class Asked:
         only: `--only`.
         overrides: `--set`.
         add_pairs: `--add-pairs`.
+        exclusive: `--exclusive`.
+        api_key: `--api-key-env` or `--api-key-file`: where it is read from.
+        budget_s: `--budget`, in seconds of the world.
     """
 
     scenario: Path
@@ -65,6 +70,9 @@ class Asked:
     only: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     add_pairs: int = 0
+    exclusive: bool = False
+    api_key: KeySource | None = None
+    budget_s: float | None = None
 
 
 def plan_of(asked: Asked) -> tuple[Plan, LoadedScenario]:
@@ -81,6 +89,8 @@ def plan_of(asked: Asked) -> tuple[Plan, LoadedScenario]:
         only=asked.only,
         sim_hardware=asked.sim_hardware,
         add_pairs=asked.add_pairs,
+        exclusive=asked.exclusive,
+        api_key=asked.api_key,
     )
     return plan, loaded
 
@@ -93,9 +103,11 @@ def start_run(asked: Asked, out: Path, *, command_line: Sequence[str]) -> tuple[
         DiskError: The folder cannot be written.
     """
     plan, loaded = plan_of(asked)
+    if asked.budget_s is not None:
+        require_fit(plan, asked.budget_s)
     clock.set_speed(plan.speed)
     manifest = _manifest(asked, plan, loaded, command_line)
-    return plan, create_run(out, scenario_text=loaded.source.text, manifest=manifest)
+    return plan, create_run(out, scenario_text=_stored_text(loaded), manifest=manifest)
 
 
 def resume_run(name: str, out: Path, *, command_line: Sequence[str]) -> tuple[Plan, RunWriter]:
@@ -130,7 +142,7 @@ def _manifest(
     return new_manifest(
         plan,
         run_id=new_run_id(plan.scenario),
-        scenario_text=loaded.source.text,
+        scenario_text=_stored_text(loaded),
         command_line=redact_argv(command_line),
         fingerprint=fingerprint(),
         plan_arguments={
@@ -138,9 +150,14 @@ def _manifest(
             "scenario": str(asked.scenario.absolute()),
             "attach": [list(pair) for pair in asked.attach],
             "only": list(asked.only),
-            "overrides": list(asked.overrides),
+            "overrides": [redact_text(override) for override in asked.overrides],
         },
     )
+
+
+def _stored_text(loaded: LoadedScenario) -> str:
+    """The scenario as it is stored: a secret in a comment, say, stays out."""
+    return redact_text(loaded.source.text)
 
 
 def _latest_part_run(out: Path) -> Path:
@@ -173,6 +190,9 @@ def _stored_options(manifest: Manifest) -> Asked:
         only=tuple(stored["only"]),
         overrides=tuple(stored["overrides"]),
         add_pairs=stored["add_pairs"],
+        exclusive=stored.get("exclusive", False),
+        api_key=KeySource(**key) if (key := stored.get("api_key")) else None,
+        budget_s=stored.get("budget_s"),
     )
 
 
@@ -202,14 +222,16 @@ async def run(
         async with open_bench(
             writer, gpus=plan.gpus, cells_total=cells_total, on_event=on_event
         ) as bench:
-            failures = await _measure_launches(plan, bench, writer)
+            remaining = Remaining(plan, writer, on_event)
+            failures = await _measure_launches(plan, bench, writer, remaining)
         if failures and not writer.finished_cells():
             launch, first = failures[0]
             raise ServerError(
                 f"no cell was measured. The first failure, arm {launch.arm}: {first}",
                 hint=first.hint,
             )
-        return publish(plan, writer, [_launch_failed(writer, *failure) for failure in failures])
+        told = [_launch_failed(writer, *failure) for failure in failures]
+        return publish(plan, writer, (*told, *remaining.findings()))
     except Interrupted:
         _mark(writer, "interrupted")
         raise
@@ -219,14 +241,12 @@ async def run(
 
 
 async def _measure_launches(
-    plan: Plan, bench: Bench, writer: RunWriter
+    plan: Plan, bench: Bench, writer: RunWriter, remaining: Remaining
 ) -> list[tuple[Launch, ServerError]]:
-    """Measure the plan's launches in order; those that failed, with the reason."""
+    """Measure the remaining launches in order; those that failed, with the reason."""
     failures: list[tuple[Launch, ServerError]] = []
     failed_starts: Counter[str] = Counter()
-    for launch in plan.launches:
-        if not bench.pending(launch):
-            continue
+    while launch := remaining.next(without=_given_up(failed_starts)):
         if failed_starts[launch.arm] >= MAX_FAILED_STARTS:
             failures.append(
                 (
@@ -235,13 +255,20 @@ async def _measure_launches(
                 )
             )
             continue
+        began_ns = clock.now_ns()
         try:
             await bench.measure(launch, launches=len(plan.launches))
+            remaining.took(launch, began_ns)
         except ServerError as error:
             failures.append((launch, error))
             await bench.close_server(failure=str(error))
             failed_starts[launch.arm] += writer.launches()[-1].ready_ns is None
     return failures
+
+
+def _given_up(failed_starts: Counter[str]) -> set[str]:
+    """Arms whose server is not started again."""
+    return {arm for arm, starts in failed_starts.items() if starts >= MAX_FAILED_STARTS}
 
 
 def _mark(writer: RunWriter, status: Literal["interrupted", "failed"]) -> None:
@@ -263,7 +290,8 @@ def publish(plan: Plan, writer: RunWriter, failures: Sequence[Finding] = ()) -> 
             simulated=plan.simulated,
             speed=plan.speed,
         ),
-        *_split_launches(plan, measured),
+        *different_machines(measured, _attached_urls(plan)),
+        *_split_launches(plan, {m.cell_id: m.launch_id for _, m in measured}),
     )
     judged = [(cell, with_findings(m, across)) for cell, m in measured]
     comparisons = compare(
@@ -273,7 +301,9 @@ def publish(plan: Plan, writer: RunWriter, failures: Sequence[Finding] = ()) -> 
         pairs_planned=plan.pairs,
         findings=(*writer.findings(), *across),
     )
-    return writer.publish([m for _, m in judged], comparisons, (*failures, *across))
+    return writer.publish(
+        [m for _, m in judged], comparisons, (*plan.findings, *failures, *across)
+    )
 
 
 def answer_so_far(stored: StoredRun) -> StoredRun:
@@ -310,23 +340,23 @@ def _effective(records: Iterable[LaunchRecord]) -> dict[str, EffectiveConfig]:
     return {r.launch_id: r.effective for r in records if r.effective is not None}
 
 
-def _split_launches(plan: Plan, measured: Sequence[tuple[Cell, Measurement]]) -> list[Finding]:
-    """Launches whose cells come from several starts of the server."""
-    starts: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for cell, measurement in measured:
-        starts[cell.arm, cell.pair].add(measurement.launch_id)
-    return [
-        make_finding(
-            FindingKind.LAUNCH_SPLIT,
-            Severity.NOTE,
-            f"the cells of arm {launch.arm}, pair {launch.pair}, come from "
-            f"{len(starts[launch.arm, launch.pair])} starts of its server: "
-            f"{', '.join(sorted(starts[launch.arm, launch.pair]))}.",
-            arm=launch.arm,
-        )
-        for launch in plan.launches
-        if len(starts[launch.arm, launch.pair]) > 1
-    ]
+def _attached_urls(plan: Plan) -> dict[str, str]:
+    """The base URL of each arm whose server is not ours."""
+    return {launch.arm: launch.server.url for launch in plan.launches if launch.server.url}
+
+
+def _split_launches(plan: Plan, launch_ids: Mapping[str, str]) -> Iterator[Finding]:
+    """Launches whose cells (launch ids by cell id) come from several starts of the server."""
+    for launch in plan.launches:
+        starts = sorted({launch_ids[c.cell_id] for c in launch.cells if c.cell_id in launch_ids})
+        if len(starts) > 1:
+            yield make_finding(
+                FindingKind.LAUNCH_SPLIT,
+                Severity.NOTE,
+                f"the cells of arm {launch.arm}, pair {launch.pair}, come from {len(starts)} "
+                f"starts of its server: {', '.join(starts)}.",
+                arm=launch.arm,
+            )
 
 
 def _launch_failed(writer: RunWriter, launch: Launch, error: BenchError) -> Finding:

@@ -10,12 +10,22 @@ loaded.source.position("arms.eagle3-rewired.speculative.num_steps")  # scenarios
 from __future__ import annotations
 
 from bench.scenario.arguments import split_arguments
-from bench.scenario.schema import Arm, Loads, Measure, ModelRef, Scenario, Speculative, Workload
+from bench.scenario.schema import (
+    Arm,
+    Launcher,
+    Loads,
+    Measure,
+    ModelRef,
+    Scenario,
+    Speculative,
+    Workload,
+)
 from bench.scenario.source import LoadedScenario, Source, load_scenario
 from bench.scenario.validating import json_schema
 
 __all__ = [
     "Arm",
+    "Launcher",
     "LoadedScenario",
     "Loads",
     "Measure",

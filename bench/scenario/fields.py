@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -23,6 +24,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=64)]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Environment = dict[VariableName, str]
+Words = tuple[Text, ...]
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Category = Literal[
@@ -92,6 +94,20 @@ def _plain(value: object) -> bool | int | float | str:
     if isinstance(value, (bool, int, float, str)):
         return value
     raise ValueError(f"wanted a boolean, a number or a text, found {found(value)}")
+
+
+def no_literal_key(value: object) -> object:
+    """Refuse a key where a place to read it from is wanted, and never repeat it."""
+    wanted = "wanted {env: NAME} or {file: PATH}, and"
+    if isinstance(value, str):
+        raise ValueError(  # noqa: TRY004  # pydantic collects ValueErrors
+            f"{wanted} found a text: a scenario never holds the key itself"
+        )
+    if isinstance(value, Mapping):
+        given = [name for name in ("env", "file") if value.get(name) is not None]
+        if len(given) != 1 and not set(value) - {"env", "file"}:
+            raise ValueError(f"{wanted} one of the two; found {' and '.join(given) or 'neither'}")
+    return value
 
 
 def empty_for_null(value: object) -> object:

@@ -22,7 +22,10 @@ from bench.scenario.fields import (
     PositiveFloat,
     PositiveInt,
     Text,
+    VariableName,
+    Words,
     empty_for_null,
+    no_literal_key,
 )
 
 _timeouts = TimeoutDefaults()
@@ -53,13 +56,60 @@ class ModelRef(_Block):
 class Launcher(_Block):
     """How the server is started."""
 
-    kind: Literal["local"] = "local"
-    """local: the command is run on this machine."""
+    kind: Literal["local", "docker", "ssh", "srun", "kubectl", "template"] = "local"
+    """local: the command is run on this machine; docker, ssh, srun, kubectl: through that program;
+    template: as start and stop say. docs/launchers.md shows each."""
     command: tuple[Text, ...] = Field(
         default=("python3", "-m", "sglang.launch_server"), min_length=1
     )
     """The command before SGLang's arguments. {python} is the Python that runs bench; ./ and ../
     are relative to this file."""
+    resolve: Words | None = None
+    """The command of a Python in which SGLang can be imported. Before a launch it is asked what it
+    makes of the arguments, which takes seconds. Left out: that of a command that ends in
+    -m sglang.launch_server; [] asks nobody."""
+    host: Text | None = None
+    """The machine: of ssh as it takes it (user@gpu-7), of srun a node."""
+    image: Text | None = None
+    """The container image of docker and kubectl."""
+    options: Words = ()
+    """Words behind the program's name in each of its commands, e.g. [-p, 2222]."""
+    start_options: Words = ()
+    """Words for the command that starts a server alone, e.g. [--gpus, all]."""
+    start: Words | None = None
+    """Starts a server; {argv} is its command line, {env} its environment, {name} a name of its
+    own, {port} its port."""
+    stop: Words | None = None
+    """Ends the server called {name}; {term_s} is how long it may take. Templates must have it."""
+    force_stop: Words | None = None
+    """Ends it for certain, and clears up; run last at every stop."""
+    alive: Words | None = None
+    """Ends with status 0, and prints something if and only if the server lives."""
+    log: Words | None = None
+    """Follows the server's log, where start does not print it."""
+    forward: Words | None = None
+    """Makes the server's port reachable for as long as it runs."""
+    environ: Words | None = None
+    """Prints the environments of the server's processes as /proc/PID/environ has them."""
+    variable: Words | None = None
+    """The words of {env} for one variable: {variable} and {value}."""
+    bind: Text | None = None
+    """The address that the server is told to listen on."""
+    base_url: Text | None = None
+    """Where bench reaches the server, with {port}."""
+    gpus_seen: Literal["local", "remote"] | None = None
+    """Whether the server's GPUs are this machine's, to be watched through its driver."""
+    gpu_watch: Words | None = None
+    """Prints the GPUs of a server elsewhere; {nvidia_smi} is the command that does."""
+
+
+class ApiKey(_Block):
+    """Where an API key is read from; a scenario never holds one."""
+
+    env: VariableName | None = None
+    """The environment variable that holds it."""
+    file: Text | None = None
+    """The file that holds it and nothing else; ./ and ../ are relative to this file."""
 
 
 class Server(_Block):
@@ -74,6 +124,8 @@ class Server(_Block):
     --max-running-requests must be among them. ./ and ../ are relative to this file."""
     environment: Environment = {}
     """Variables set for the server beside the inherited ones; values need no quotes."""
+    api_key: Annotated[ApiKey, BeforeValidator(no_literal_key)] | None = None
+    """Where the server's API key is read from: {env: NAME} or {file: PATH}, never the key."""
 
 
 class Speculative(_Block):

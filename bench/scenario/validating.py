@@ -67,7 +67,11 @@ def _mistake(details: ErrorDetails, position: Callable[[str], str]) -> Mistake:
         key = ".".join(loc[:-1])
         return Mistake(position=position(key), key=key, text=_name_text(loc[-2], loc[:-2]))
     key = ".".join(loc)
-    return Mistake(position=position(key), key=key, text=_text(details, loc))
+    if "api_key" in loc and details["type"] not in ("extra_forbidden", "value_error"):
+        text = "wanted {env: NAME} or {file: PATH}; what stands there is not repeated"
+    else:
+        text = _text(details, loc)
+    return Mistake(position=position(key), key=key, text=text)
 
 
 def _name_text(name: str, parent: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ Anchors, aliases and merges (`<<`) work, and keys keep the lines where they are 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -35,7 +36,8 @@ _TEXT_KEYS: tuple[Key, ...] = (
     ("draft", "revision"),
     ("server", "arguments"),
     ("server", "environment"),
-    ("server", "launcher", "command"),
+    ("server", "launcher"),
+    ("server", "api_key"),
     ("arms", "*", "arguments"),
     ("arms", "*", "environment"),
     ("arms", "*", "draft", "path"),
@@ -43,6 +45,9 @@ _TEXT_KEYS: tuple[Key, ...] = (
     ("workloads", "*", "dataset_path"),
     ("workloads", "*", "tokenizer_path"),
 )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _TextLoader(yaml.SafeLoader):
@@ -137,6 +142,8 @@ class _Reader:
                 refused = f"nested deeper than {MAX_DEPTH} levels. No scenario needs more than 8"
             elif tag is not None:
                 refused = f"found the YAML tag {tag}. Scenarios use none: remove it"
+            elif isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+                refused = "found half a character (an escape from \\uD800 to \\uDFFF). Remove it"
             if refused is not None:
                 raise _RefusedError(Mistake(position=self.place(_line(event)), text=refused))
 

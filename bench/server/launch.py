@@ -7,22 +7,30 @@ from typing import TYPE_CHECKING
 
 from bench import clock
 from bench.errors import InputError, ServerError
-from bench.gpu import visible_gpus
+from bench.gpu import memory_used, visible_gpus
 from bench.http import open_session, redact
+from bench.model import EffectiveConfig, FindingKind, Severity
 from bench.server.command import (
-    HOST,
+    Start,
     api_keys,
-    command_line,
     free_port,
+    port_of,
     secrets_of,
     server_environment,
+    start_of,
+)
+from bench.server.environment import (
+    arrival,
+    environments_elsewhere,
+    environments_here,
+    read_environments,
 )
 from bench.server.process import ProcessOrder, start_process
-from bench.server.running import RunningServer, ServerFacts, prove_gone
+from bench.server.running import Remark, RunningServer, ServerFacts, prove_gone, refused
 from bench.server.starting import LogTail, StartError, until_ready
 from bench.sglang import control
 from bench.sglang.arguments import asked_text, parse_arguments
-from bench.sglang.log_lines import FailureClass
+from bench.sglang.failures import FailureClass
 from bench.sglang.server_info import effective_config
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from bench.model import EffectiveConfig, ServerConfig, Timeouts
+    from bench.model import ServerConfig, Timeouts
 
 __all__ = ["RunningServer", "start_server"]
 
@@ -89,20 +97,30 @@ async def _start(
     on_progress: Callable[[str], None] | None,
     truth_path: Path | None,
 ) -> RunningServer:
-    port = free_port()
-    base_url = f"http://{HOST}:{port}"
-    argv = command_line(config, port=port, truth_path=truth_path)
     environment = server_environment(config, os.environ, environment_extra)
+    variables = {**dict(config.environment), **environment_extra}
+    start = start_of(
+        config,
+        environment,
+        variables,
+        port=free_port(),
+        term_s=timeouts.term_s,
+        truth_path=truth_path,
+    )
+    base_url = start.base_url
     secrets = secrets_of(config, environment)
     log = LogTail(log_path)
+    gpu_indices = _gpu_indices(config, environment)
+    memory_before = memory_used(gpu_indices)
     started_ns = clock.now_ns()
     process = await start_process(
         ProcessOrder(
-            argv=argv,
-            environment=environment,
+            argv=start.process_argv,
+            environment=start.process_environment,
             working_dir=config.working_dir,
             log_path=log_path,
-            term_s=timeouts.term_s,
+            term_s=start.term_s,
+            is_keeper=start.is_keeper,
             secrets=secrets,
         )
     )
@@ -110,20 +128,31 @@ async def _start(
         async with open_session(
             base_url, api_key=api_keys(config)[0], connect_s=timeouts.connect_s
         ) as session:
-            await until_ready(process, session, log, timeouts=timeouts, on_progress=on_progress)
+            await until_ready(
+                process,
+                session,
+                log,
+                gpus=gpu_indices,
+                timeouts=timeouts,
+                on_progress=on_progress,
+            )
             ready_ns = clock.now_ns()
             effective, model_name = await _read_back(session)
+            remarks = await _environment_remarks(config, start, variables, process.pid, log)
     except BaseException:  # whatever it was, Ctrl-C included: no server may be left
         await process.stop()
-        await prove_gone(process, base_url)
+        await prove_gone(process, base_url, memory_before)
         raise
     facts = ServerFacts(
         config=config,
         base_url=base_url,
-        argv=_redacted(argv, secrets),
+        argv=_redacted(start.argv, secrets),
         effective=effective,
         model_name=model_name,
-        gpu_indices=_gpu_indices(config, environment),
+        gpu_indices=gpu_indices,
+        gpu_memory_before=memory_before,
+        gpu_watch=start.gpu_watch,
+        remarks=remarks,
         started_ns=started_ns,
         ready_ns=ready_ns,
     )
@@ -140,7 +169,7 @@ async def _attach(config: ServerConfig, timeouts: Timeouts) -> RunningServer:
     ) as session:
         try:
             await control.generate_once(session, max_new_tokens=1, timeout_s=timeouts.request_s)
-            effective, model_name = await _read_back(session)
+            effective, model_name, remarks = await _read_back_if_let(config, session)
         except ServerError as error:
             raise ServerError(
                 f"asked to measure the server at {redact(base_url)}; {error}",
@@ -153,6 +182,7 @@ async def _attach(config: ServerConfig, timeouts: Timeouts) -> RunningServer:
         effective=effective,
         model_name=model_name,
         gpu_indices=(),
+        remarks=remarks,
         started_ns=started_ns,
         ready_ns=clock.now_ns(),
     )
@@ -168,8 +198,57 @@ async def _read_back(session: aiohttp.ClientSession) -> tuple[EffectiveConfig, s
     return effective_config(info), model_name
 
 
+async def _read_back_if_let(
+    config: ServerConfig, session: aiohttp.ClientSession
+) -> tuple[EffectiveConfig, str, tuple[Remark, ...]]:
+    """As `_read_back`; a server that does not tell its settings is measured without them."""
+    try:
+        return *await _read_back(session), ()
+    except control.CallRefusedError as error:
+        if error.status not in control.DENIED:
+            raise
+        remark = refused("tell its settings, so that none was compared", error.status)
+    asked = parse_arguments(config.arguments)
+    model_name = asked_text(asked, "served_model_name") or asked_text(asked, "model_path")
+    unknown = EffectiveConfig(speculative=(), other=(), version=None)
+    return unknown, model_name or "default", (remark,)
+
+
+async def _environment_remarks(
+    config: ServerConfig, start: Start, variables: Mapping[str, str], pid: int, log: LogTail
+) -> tuple[Remark, ...]:
+    """Whether the variables that were asked for have arrived."""
+    if not variables or config.launcher == "simulated":
+        return ()
+    environments, why = [], "the launcher has no `environ` command"
+    if config.template is None:
+        environments = environments_here(pid, port_of(start.base_url)[1])
+        why = "no environment of its processes can be read"
+    elif start.environ:
+        try:
+            text = await environments_elsewhere(start.environ, start.process_environment)
+        except ServerError as error:
+            why = f"its launcher's `environ` tells nothing: {error}"
+        else:
+            environments = read_environments(text)
+            why = "its launcher's `environ` prints no environment"
+    found = arrival(variables, environments, log.all_lines())
+    remarks: list[Remark] = []
+    if found.lost:
+        told = ", ".join(f"{name} {what}" for name, what in found.lost)
+        message = f"variables that were asked for did not reach the server: {told}."
+        remarks.append((FindingKind.ENVIRONMENT_LOST, Severity.SUSPECT, redact(message)))
+    if found.unproved:
+        told = ", ".join(found.unproved)
+        message = f"whether these variables reached the server is not known: {told}; {why}."
+        remarks.append((FindingKind.ENVIRONMENT_NOT_PROVED, Severity.NOTE, message))
+    return tuple(remarks)
+
+
 def _gpu_indices(config: ServerConfig, environment: Mapping[str, str]) -> tuple[int, ...]:
-    if config.launcher != "local":
+    template = config.template
+    is_here = config.launcher == "local" or (template and template.gpus_seen == "local")
+    if not is_here:
         return ()
     asked = parse_arguments(config.arguments)
     first, step = (asked_text(asked, dest) or "" for dest in ("base_gpu_id", "gpu_id_step"))

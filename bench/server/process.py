@@ -35,6 +35,7 @@ class ProcessOrder:
         log_path: Where its output is appended, redacted.
         term_s: How long it may take to end after TERM, in seconds of the clock.
         secrets: Texts that must not reach the log.
+        is_keeper: Whether it only stands for the server, which it ends when it is sent TERM.
     """
 
     argv: Sequence[str]
@@ -43,6 +44,7 @@ class ProcessOrder:
     log_path: Path
     term_s: float
     secrets: Sequence[str] = ()
+    is_keeper: bool = False
 
 
 class ServerProcess:
@@ -55,11 +57,14 @@ class ServerProcess:
         left: Processes that even KILL did not end; known after `stop`.
     """
 
-    def __init__(self, supervisor: asyncio.subprocess.Process, pid: int, term_s: float) -> None:
+    def __init__(
+        self, supervisor: asyncio.subprocess.Process, pid: int, order: ProcessOrder
+    ) -> None:
         self.pid = pid
+        self._orphan_signal = signal.SIGTERM if order.is_keeper else signal.SIGKILL
         self.left: tuple[int, ...] = ()
         self._supervisor = supervisor
-        self._term_s = term_s
+        self._term_s = order.term_s
         self._exit_code: int | None = None
         self._exited = asyncio.Event()
         self._listener = asyncio.create_task(self._listen())
@@ -108,7 +113,7 @@ class ServerProcess:
                 self.left = tuple(message["left"])
         if not gone:  # the supervisor was killed; the kernel has killed the main process with it
             with contextlib.suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, self._orphan_signal)
         if self._exit_code is None:
             self._end(-signal.SIGKILL)
 
@@ -146,7 +151,7 @@ async def start_process(order: ProcessOrder) -> ServerProcess:
         await _let_go(supervisor)
         raise
     if isinstance(answer, int):
-        return ServerProcess(supervisor, answer, order.term_s)
+        return ServerProcess(supervisor, answer, order)
     await _let_go(supervisor)
     raise ServerError(
         f"the server's command cannot be run: {answer}",

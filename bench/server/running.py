@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench import clock
+from bench import clock, gpu
 from bench.errors import ServerError
 from bench.http import open_session
 from bench.model import EffectiveConfig, Finding, FindingKind, ServerConfig, Severity, Timeouts
-from bench.server.command import HOST, api_keys
+from bench.server.command import api_keys, port_of
+from bench.server.keeper import STILL_ALIVE
 from bench.server.starting import exit_text
 from bench.sglang import control
 from bench.sglang.server_info import SPECULATIVE_PREFIX, differences
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import aiohttp
 
     from bench.server.process import ServerProcess
@@ -24,10 +27,16 @@ if TYPE_CHECKING:
 PORT_CLOSED_S = 10.0
 """How long after the last process's end the port may still answer, in seconds of the world."""
 
+MEMORY_BACK_S = 60.0
+"""How long after the last process's end the driver may take to free its GPU memory, likewise."""
+
 _RETRY_NS = 100_000_000
 _FLUSH_WAIT_S = 5.0
 _DISCONNECT_S = 5.0
 """SGLang notices a client that went away after 2 s: what an attached server is given for it."""
+
+
+Remark = tuple[FindingKind, Severity, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,9 @@ class ServerFacts:
         model_name: What the OpenAI APIs want as `model`.
         gpu_indices: NVML indices of the GPUs of this machine that it uses; empty for simulated,
             attached and CPU servers.
+        gpu_memory_before: Bytes that were held on each of these before it started.
+        gpu_watch: Prints the GPUs of a server elsewhere; empty: nothing does.
+        remarks: What its start has to be told of: kind, severity and message.
         started_ns: When its process was started (attached: when it was first asked).
         ready_ns: When its first generation had come back.
     """
@@ -54,6 +66,9 @@ class ServerFacts:
     gpu_indices: tuple[int, ...]
     started_ns: int
     ready_ns: int
+    gpu_memory_before: Mapping[int, float | None] = field(default_factory=dict)
+    gpu_watch: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 class RunningServer:
@@ -65,6 +80,7 @@ class RunningServer:
         self._facts = facts
         self._process = process
         self._timeouts = timeouts
+        self._remarks: list[Remark] = []
         self.api_key, self._admin_api_key = api_keys(facts.config)
 
     @property
@@ -98,6 +114,11 @@ class RunningServer:
         return self._facts.gpu_indices
 
     @property
+    def gpu_watch(self) -> tuple[str, ...]:
+        """The command that prints the GPUs of a server elsewhere; empty: nothing does."""
+        return self._facts.gpu_watch
+
+    @property
     def started_ns(self) -> int:
         """When its process was started; of an attached server, when it was first asked."""
         return self._facts.started_ns
@@ -112,23 +133,28 @@ class RunningServer:
         return self._process.exited() if self._process else None
 
     def findings(self, cell_id: str) -> tuple[Finding, ...]:
-        """That its settings are not those its arguments ask for, if so, as a finding of a cell.
+        """What its start and its settings make of a cell.
 
-        It makes the cell SUSPECT where speculation or the running limit is concerned, which decide
-        what was measured; other settings make a note (those that differ between arms are listed
-        beside the speedup anyway).
+        Settings that are not those its arguments ask for make the cell SUSPECT where speculation
+        or the running limit is concerned, which decide what was measured; other settings make a
+        note (those that differ between arms are listed beside the speedup anyway).
         """
         from bench.metrics.findings import make_finding  # noqa: PLC0415  # numpy and scipy
 
+        remarks = tuple(
+            make_finding(kind, severity, message, cell_id=cell_id)
+            for kind, severity, message in dict.fromkeys((*self._facts.remarks, *self._remarks))
+        )
         found = differences(self._facts.config.arguments, self.effective)
         if not found:
-            return ()
+            return remarks
         decisive = any(
             d.name.startswith(SPECULATIVE_PREFIX) or d.name == "max_running_requests"
             for d in found
         )
         told = ", ".join(f"{d.name} {d.effective} (asked {d.asked})" for d in found)
         return (
+            *remarks,
             make_finding(
                 FindingKind.CONFIG_NOT_AS_ASKED,
                 Severity.SUSPECT if decisive else Severity.NOTE,
@@ -140,17 +166,27 @@ class RunningServer:
     async def between_cells(self) -> None:
         """Leave nothing of earlier requests: abort all, drain, flush the cache until it says 200.
 
-        On an attached server others may be at work: nothing is aborted or flushed there. It is
-        given the time it needs to notice that our cancelled requests are gone.
+        On an attached server others may be at work: unless it is exclusive nothing is aborted or
+        flushed there. It is given the time it needs to notice that our cancelled requests are
+        gone. Where it refuses to be flushed that is remarked, and no error.
 
         Raises:
             ServerError: It does not drain within `timeouts.drain_s`, or does not answer.
         """
         async with self._session() as session:
-            if self._process is None:
-                await _until_idle(session)
-            else:
+            if self._process is not None:
                 await self._drain(session)
+                return
+            if self._facts.config.exclusive:
+                try:
+                    await self._drain(session)
+                except control.CallRefusedError as error:
+                    if error.status not in control.DENIED:
+                        raise
+                    self._remarks.append(refused("abort and flush between cells", error.status))
+                else:
+                    return
+            await _until_idle(session)
 
     async def _drain(self, session: aiohttp.ClientSession) -> None:
         give_up_ns = clock.now_ns() + int(self._timeouts.drain_s * 1e9)
@@ -182,7 +218,8 @@ class RunningServer:
             Its exit code; None for an attached server.
 
         Raises:
-            ServerError: Processes of it are left, or its port still answers.
+            ServerError: Processes of it are left, its port still answers, or its GPU memory is
+                not free again.
         """
         if self._process is None:
             return None
@@ -191,13 +228,19 @@ class RunningServer:
                 with contextlib.suppress(ServerError):
                     await control.abort_all(session, admin_api_key=self._admin_api_key)
         exit_code = await self._process.stop()
-        await prove_gone(self._process, self.base_url)
+        await prove_gone(self._process, self.base_url, self._facts.gpu_memory_before)
         return exit_code
 
     def _session(self) -> aiohttp.ClientSession:
         return open_session(
             self.base_url, api_key=self.api_key, connect_s=self._timeouts.connect_s
         )
+
+
+def refused(what: str, status: int) -> Remark:
+    """That an attached server did not let bench do something."""
+    message = f"the server refused to {what} (status {status})."
+    return FindingKind.ACCESS_REFUSED, Severity.NOTE, message
 
 
 async def _until_idle(session: aiohttp.ClientSession) -> None:
@@ -209,8 +252,10 @@ async def _until_idle(session: aiohttp.ClientSession) -> None:
         await clock.sleep_ns(_RETRY_NS)
 
 
-async def prove_gone(process: ServerProcess, base_url: str) -> None:
-    """Raise unless a stopped server has left no process and nothing answers at its port.
+async def prove_gone(
+    process: ServerProcess, base_url: str, gpu_memory_before: Mapping[int, float | None]
+) -> None:
+    """Raise unless a stopped server has left nothing: no process, no listener, no GPU memory.
 
     Raises:
         ServerError: It has.
@@ -221,22 +266,40 @@ async def prove_gone(process: ServerProcess, base_url: str) -> None:
             f"the server would not end: processes {pids} are left, even after KILL.",
             hint="they hang in the driver; the next start would find their memory and GPUs taken.",
         )
-    port = int(base_url.rpartition(":")[2])
+    if process.exited() == STILL_ALIVE:
+        raise ServerError(
+            "the server would not end: its launcher's `alive` still finds it after `force_stop`.",
+            hint="end it by hand; the next start would find its memory and GPUs taken.",
+        )
+    ended = f"the server ended ({exit_text(process.exited() or 0)})"
+    if not await _is_closed(*port_of(base_url)):
+        raise ServerError(
+            f"{ended}, but something still answers at {base_url}.",
+            hint="see which process listens there (ss -ltnp) and end it.",
+        )
+    held = await gpu.memory_back(gpu_memory_before, timeout_s=MEMORY_BACK_S)
+    if held:
+        told = ", ".join(f"GPU {index} {size / 2**30:.1f} GiB" for index, size in held.items())
+        raise ServerError(
+            f"{ended}, but GPU memory is still held {MEMORY_BACK_S:g} s later, beyond what was "
+            f"before it started: {told}.",
+            hint="nvidia-smi shows whose it is; the next server would not find its memory.",
+        )
+
+
+async def _is_closed(host: str, port: int) -> bool:
+    """Whether nothing answers at a port any more, waiting for it for a while."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PORT_CLOSED_S):
-            while await _answers(port):
+            while await _answers(host, port):
                 await clock.sleep_ns(_RETRY_NS)
-            return
-    raise ServerError(
-        f"the server ended ({exit_text(process.exited() or 0)}), but something still answers at "
-        f"{base_url}.",
-        hint="see which process listens there (ss -ltnp) and end it.",
-    )
+            return True
+    return False
 
 
-async def _answers(port: int) -> bool:
+async def _answers(host: str, port: int) -> bool:
     try:
-        _, writer = await asyncio.open_connection(HOST, port)
+        _, writer = await asyncio.open_connection(host, port)
     except OSError:
         return False
     writer.close()

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING
 
 from bench import clock
 from bench.errors import ServerError
+from bench.server.spinning import SpinWatch
 from bench.sglang import control
-from bench.sglang.log_lines import (
-    Failure,
-    FailureClass,
-    find_failure,
-    find_hang,
-    meaningful_lines,
-    start_phase,
-)
+from bench.sglang.failures import HANG_S, Failure, FailureClass, find_failure, find_hang
+from bench.sglang.start_lines import meaningful_lines, start_phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import aiohttp
@@ -55,6 +50,7 @@ async def until_ready(
     session: aiohttp.ClientSession,
     log: LogTail,
     *,
+    gpus: Sequence[int] = (),
     timeouts: Timeouts,
     on_progress: Callable[[str], None] | None,
 ) -> None:
@@ -64,6 +60,7 @@ async def until_ready(
         process: The server.
         session: To it.
         log: Its log from where this start began.
+        gpus: NVML indices of its GPUs, where they are this machine's.
         timeouts: `ready_s` bounds the time without progress, `request_s` the time from the first
             answer over HTTP to the first generation.
         on_progress: Told in a few words what the server is doing.
@@ -74,7 +71,9 @@ async def until_ready(
     ready = asyncio.create_task(until_generating(session, request_s=timeouts.request_s))
     ended = asyncio.create_task(process.wait_exited())
     stalled = asyncio.create_task(
-        _until_stalled(process.pid, log, ready_s=timeouts.ready_s, on_progress=on_progress)
+        _until_stalled(
+            process.pid, log, gpus=gpus, ready_s=timeouts.ready_s, on_progress=on_progress
+        )
     )
     tasks = (ready, ended, stalled)
     try:
@@ -94,8 +93,7 @@ async def until_ready(
             hint=getattr(refusal, "hint", None) or f"its log: {log.path}",
             failure_class=None,
         ) from refusal
-    stalled.result()
-    raise _stalled_error(log, timeouts.ready_s)
+    raise _spin_error(log) if stalled.result() else _stalled_error(log, timeouts.ready_s)
 
 
 async def until_generating(session: aiohttp.ClientSession, *, request_s: float) -> None:
@@ -122,11 +120,23 @@ async def until_generating(session: aiohttp.ClientSession, *, request_s: float) 
 
 
 async def _until_stalled(
-    pid: int, log: LogTail, *, ready_s: float, on_progress: Callable[[str], None] | None
-) -> None:
-    """Watch log, memory and disk; returns when none of them moved for `ready_s`."""
+    pid: int,
+    log: LogTail,
+    *,
+    gpus: Sequence[int],
+    ready_s: float,
+    on_progress: Callable[[str], None] | None,
+) -> bool:
+    """Watch log, memory and disk; returns when none of them moved for `ready_s`.
+
+    Returns:
+        True, and before `ready_s`, when its GPUs spin in a collective that will not end.
+    """
     moved_ns, said, seen = clock.now_ns(), None, (0, 0)
+    spin = SpinWatch(gpus)
     while clock.now_ns() - moved_ns < ready_s * 1e9:
+        if spin.is_hang(since_ns=moved_ns):
+            return True
         await clock.sleep_ns(_WATCH_NS)
         lines = log.new_lines()
         work = _work_bytes(pid)
@@ -139,6 +149,7 @@ async def _until_stalled(
         if on_progress is not None and says is not None and says != said:
             said = says
             on_progress(says)
+    return False
 
 
 def doing(lines: list[str]) -> str | None:
@@ -187,6 +198,10 @@ class LogTail:
         self._read = self._size()
         return text.splitlines()
 
+    def all_lines(self) -> list[str]:
+        """Every line since this tail was made."""
+        return self._text(self._start).splitlines()
+
     def last_lines(self) -> list[str]:
         """The newest lines since this tail was made, at most TAIL_BYTES of them."""
         return self._text(max(self._start, self._size() - TAIL_BYTES)).splitlines()
@@ -210,6 +225,18 @@ def ended_error(exit_code: int, log: LogTail) -> StartError:
 def _stalled_error(log: LogTail, ready_s: float) -> StartError:
     what = f"made no progress for {ready_s:g} s (log, memory, disk) and was stopped"
     return _error(what, log, lambda lines: find_failure(lines) or find_hang(lines))
+
+
+def _spin_error(log: LogTail) -> StartError:
+    failure = find_hang(log.last_lines())
+    spinning = Failure(
+        failure_class=FailureClass.GPU_SPIN_HANG,
+        line=failure.line,
+        advice="a collective hangs: check NCCL_P2P_LEVEL and NCCL_P2P_DISABLE, IOMMU and ACS, "
+        "and start again",
+    )
+    what = f"made no progress for {HANG_S:g} s while its GPUs spun, and was stopped"
+    return _error(what, log, lambda lines: find_failure(lines) or spinning)
 
 
 def _error(what: str, log: LogTail, find: Callable[[list[str]], Failure | None]) -> StartError:

@@ -295,6 +295,7 @@ class _Supervisor:
         """The main process has ended: end what it left behind."""
         self._process.returncode = code
         self._exited = True
+        self._take_output()  # whoever is told of the end will read the log for its reason
         _tell(event="exited", code=code)
         if not self._killing:
             _send(signal.SIGTERM, _descendants())

@@ -15,7 +15,7 @@ import aiohttp
 
 from bench.clock import world_s
 from bench.errors import ServerError
-from bench.http import redact
+from bench.http import REDACTED, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,8 @@ CALL_S = 10.0
 
 _SHOWN_CHARS = 300
 NOT_FOUND = 404
+DENIED = frozenset({401, 403})
+"""Statuses of a call that needs a key which was not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,13 +202,21 @@ async def _ask(
             asyncio.timeout(world_s(timeout_s)),
             session.request(method, path, json=body, headers=headers) as response,
         ):
-            raw = await response.read()
-            return Answer(status=response.status, body=raw.decode("utf-8", "replace"))
+            text = (await response.read()).decode("utf-8", "replace")
+            for key in _keys(session, admin_api_key):  # some servers repeat what they were sent
+                text = text.replace(key, REDACTED)
+            return Answer(status=response.status, body=text)
     except TimeoutError as error:
         raise ServerError(f"{method} {path}: no answer within {timeout_s:g} s") from error
     except (aiohttp.ClientError, OSError) as error:
         what = redact(str(error)) or type(error).__name__
         raise ServerError(f"{method} {path}: {what}") from error
+
+
+def _keys(session: aiohttp.ClientSession, admin_api_key: str | None) -> list[str]:
+    """The keys that a call sends."""
+    key = session.headers.get("Authorization", "").removeprefix("Bearer ")
+    return [found for found in (key, admin_api_key) if found]
 
 
 async def _json(session: aiohttp.ClientSession, path: str) -> dict[str, object]:
@@ -218,7 +228,9 @@ async def _json(session: aiohttp.ClientSession, path: str) -> dict[str, object]:
 def _require_200(answer: Answer, call: str) -> None:
     if answer.status == 200:
         return
-    hint = "give the server's --api-key" if answer.status in {401, 403} else None
+    hint = None
+    if answer.status in DENIED:
+        hint = "give the server's key: --api-key-env NAME or --api-key-file PATH"
     raise CallRefusedError(
         f"{call} was answered with status {answer.status}: {_shown(answer.body)}",
         status=answer.status,

@@ -1,45 +1,29 @@
 """A scrape of `/metrics`: its samples, the series we use, and what a counter rose by between two.
 
 Parsing is by `prometheus_client`, a line at a time, so that a damaged line costs only itself. What
-the series mean: docs/server.md; source: SGLang 0.5.23 `observability/metrics_collector.py`.
+the series mean: `metric_meanings`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from bench.sglang.metric_meanings import SERIES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
 RANK_LABEL = "dp_rank"
+WORKER_LABEL = "worker_addr"
+WORKER_STRIDE = 1000
+"""Ranks of the n-th of several workers are counted from n times this."""
+
 MODE_LABEL = "mode"
 _PARALLEL_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 ACCEPT_LENGTH = "sglang:spec_accept_length"
-
-SERIES: Mapping[str, Literal["sum", "max"]] = {
-    "sglang:num_running_reqs": "sum",
-    "sglang:num_queue_reqs": "sum",
-    "sglang:num_used_tokens": "sum",
-    "sglang:token_usage": "max",
-    "sglang:gen_throughput": "sum",
-    "sglang:cache_hit_rate": "max",
-    "sglang:is_cuda_graph": "max",
-    ACCEPT_LENGTH: "max",
-    "sglang:spec_num_steps": "max",
-    "sglang:spec_verify_calls_total": "sum",
-    "sglang:generation_tokens_total": "sum",
-    "sglang:prompt_tokens_total": "sum",
-    "sglang:cached_tokens_total": "sum",
-    "sglang:num_requests_total": "sum",
-    "sglang:num_aborted_requests_total": "sum",
-    "sglang:num_retracted_requests_total": "sum",
-    "sglang:cuda_graph_passes_total": "sum",
-    "sglang:realtime_tokens_total": "sum",
-}
-"""The series kept as telemetry, and how several label sets of one rank become one value."""
 
 _BY_MODE = frozenset({"sglang:cuda_graph_passes_total", "sglang:realtime_tokens_total"})
 
@@ -66,7 +50,8 @@ class Reading:
     Attributes:
         name: `sglang:…`; series told apart by mode carry it, as in
             `sglang:realtime_tokens_total{mode=decode}`.
-        rank: Data-parallel rank; None where the server has just one or tells the sum of all.
+        rank: Data-parallel rank, counted on by WORKER_STRIDE for each further worker; None where
+            the server has just one or tells the sum of all.
         value: None where the server had none.
     """
 
@@ -128,16 +113,25 @@ def readings(text: str) -> list[Reading]:
     are combined as SERIES says. An accept length below 1 is a rank that has not decoded: no value.
 
     Args:
-        text: A scrape.
+        text: A scrape, of a server or of a router that passes on those of its workers.
     """
+    samples = parse_scrape(text, SERIES)
+    named = {sample.labels[WORKER_LABEL] for sample in samples if WORKER_LABEL in sample.labels}
+    workers = {name: index for index, name in enumerate(sorted(named))}
     groups: dict[tuple[str, int | None], list[Sample]] = {}
-    for sample in parse_scrape(text, SERIES):
-        key = (_series_name(sample), _rank(sample.labels))
+    for sample in samples:
+        worker = workers.get(sample.labels.get(WORKER_LABEL, ""), 0)
+        key = (_series_name(sample), rank_of_worker(worker, _rank(sample.labels)))
         groups.setdefault(key, []).append(sample)
     return [
         Reading(name=name, rank=rank, value=_combined(_first_rank_only(samples)))
         for (name, rank), samples in groups.items()
     ]
+
+
+def rank_of_worker(worker: int, rank: int | None) -> int | None:
+    """The rank by which one of several workers' ranks is told from the others'."""
+    return worker * WORKER_STRIDE + (rank or 0) if worker else rank
 
 
 def _series_name(sample: Sample) -> str:
@@ -169,7 +163,7 @@ def _combined(samples: Sequence[Sample]) -> float | None:
     values = [sample.value for sample in samples if sample.value is not None]
     if len(values) < len(samples):  # a sum with a missing part is missing
         return None
-    value = sum(values) if SERIES[name] == "sum" else max(values)
+    value = sum(values) if SERIES[name].over_labels == "sum" else max(values)
     return None if name == ACCEPT_LENGTH and value < 1 else value
 
 

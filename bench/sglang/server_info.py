@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.http import is_secret_name, redact
 from bench.model import EffectiveConfig
 from bench.sglang.arguments import AskedValue, asked_text, parse_arguments
 
@@ -66,7 +67,7 @@ def effective_config(server_info: Mapping[str, object]) -> EffectiveConfig:
     settings = {
         key: value
         for key, value in server_info.items()
-        if key not in _NOT_SETTINGS and not key.startswith("_")
+        if key not in _NOT_SETTINGS and not key.startswith("_") and not is_secret_name(key)
     }
     speculative = {
         key.removeprefix(SPECULATIVE_PREFIX): _scalar(value)
@@ -132,11 +133,12 @@ def _whole(value: object) -> int | None:
 
 
 def _scalar(value: object) -> str | int | float | bool | None:
-    return value if value is None or isinstance(value, str | int | float | bool) else _text(value)
+    return value if value is None or isinstance(value, int | float | bool) else _text(value)
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    """A setting as it is stored: whatever a server tells of itself, no secret."""
+    return redact(value if isinstance(value, str) else json.dumps(value, sort_keys=True))
 
 
 # --------------------------------------------------------------------------- asked and effective

@@ -83,6 +83,11 @@ def request_body(
     return msgspec.json.encode(body)
 
 
+def with_rid(body: bytes, rid: str) -> bytes:
+    """A body from `request_body` with the request's id on the server, given when it is sent."""
+    return body[:-1] + b',"rid":"' + rid.encode("ascii") + b'"}'
+
+
 # ---------------------------------------------------------------------------- what comes back
 
 

@@ -23,11 +23,16 @@ from bench.physics import (
 )
 from bench.sglang.arguments import (
     EAGLE_FAMILY,
+    SUPPORTED,
     AskedValue,
     EffectiveSpeculative,
+    Known,
+    ModelFacts,
     Rejection,
     asked_text,
+    attention_of,
     effective_speculative,
+    graph_batch_sizes,
     parse_arguments,
 )
 
@@ -183,11 +188,11 @@ def read_settings(argv: list[str]) -> Settings:
     spec = _speculative(asked, target)
     speculation = _speculation_of(spec)
     chunked = _whole(asked, "chunked_prefill_size", 8192)
-    graph_batch_sizes = _graph_batch_sizes(asked, spec, tp)
+    graph_sizes = graph_batch_sizes(asked, spec, default_most=512 if tp >= 4 else 256)
     mem_fraction = _real(
         asked,
         "mem_fraction_static",
-        _default_mem_fraction(hardware, chunked, tp, graph_batch_sizes),
+        _default_mem_fraction(hardware, chunked, tp, graph_sizes),
     )
     capacity = kv_capacity_tok(
         hardware,
@@ -218,14 +223,12 @@ def read_settings(argv: list[str]) -> Settings:
         speculation=speculation,
         adjustments=spec.adjustments,
         context_len=context_len,
-        reserved_tok=0
-        if speculation is None
-        else max(speculation.topk * speculation.num_steps, speculation.num_draft_tokens),
+        reserved_tok=spec.reserved_tok or 0,
         mem_fraction_static=mem_fraction,
         kv_capacity_tok=capacity,
         max_running_requests=_max_running_requests(spec, capacity, context_len),
         chunked_prefill_tok=chunked if chunked > 0 else 16384,
-        graph_batch_sizes=graph_batch_sizes,
+        graph_batch_sizes=graph_sizes,
     )
 
 
@@ -271,7 +274,14 @@ def _tensor_parallel_size(asked: Mapping[str, AskedValue], hardware: HardwareCar
 
 
 def _speculative(asked: Mapping[str, AskedValue], target: TargetCard) -> EffectiveSpeculative:
-    spec = effective_speculative(asked, target.architecture)
+    facts = ModelFacts(
+        architecture=target.architecture,
+        attention=attention_of(target.architecture),
+        layers=target.layers,
+        context_len_tok=target.context_len,
+        vocab_size=target.vocab_size,
+    )
+    spec = effective_speculative(asked, Known(version=SUPPORTED, target=facts))
     if isinstance(spec, Rejection):
         raise StartFailure(_failure_text(spec), exit_code=2 if spec.rule in _ARGPARSE else 1)
     if spec.algorithm is not None and spec.algorithm not in EAGLE_FAMILY:
@@ -284,7 +294,9 @@ def _speculative(asked: Mapping[str, AskedValue], target: TargetCard) -> Effecti
 
 
 _ARGPARSE = frozenset({"name", "number"})
-_TRACEBACK_ENDS = {
+_FAILURE_ENDS = {
+    "name": "error: unrecognized arguments",
+    "number": "error: argument: invalid int value",
     "C1": "TypeError: '>' not supported between instances of 'NoneType' and 'int'",
     "C2": "AssertionError",
     "C4": "TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'",
@@ -293,7 +305,7 @@ _TRACEBACK_ENDS = {
 
 
 def _failure_text(rejection: Rejection) -> str:
-    end = _TRACEBACK_ENDS.get(rejection.rule, "error: bad argument")
+    end = _FAILURE_ENDS.get(rejection.rule, "ValueError")
     return f"{end}\nsimulator: {rejection.reason} {rejection.fix}"
 
 
@@ -307,27 +319,6 @@ def _speculation_of(spec: EffectiveSpeculative) -> Speculation | None:
         topk=spec.eagle_topk or 1,
         num_draft_tokens=spec.num_draft_tokens or (spec.num_steps or 3) + 1,
     )
-
-
-def _graph_batch_sizes(
-    asked: Mapping[str, AskedValue], spec: EffectiveSpeculative, tp: int
-) -> tuple[int, ...]:
-    if asked.get("disable_cuda_graph") is True or asked.get("disable_decode_cuda_graph") is True:
-        return ()
-    given = asked.get("cuda_graph_bs_decode")
-    if isinstance(given, list):
-        return tuple(sorted(int(size) for size in given if size.isdecimal()))
-    largest = 512 if tp >= 4 else 256
-    if spec.max_running_requests is not None:
-        largest = min(largest, spec.max_running_requests)
-    largest = _whole(asked, "cuda_graph_max_bs_decode", largest)
-    if spec.algorithm is not None:  # the lists of cuda_graph_hook.py, finer with speculation
-        sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
-        sizes += range(272, largest + 1, 16)
-    else:
-        sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16)]
-        sizes += range(512, largest + 1, 32)
-    return tuple(sorted({*(size for size in sizes if size < largest), largest}))
 
 
 def _default_mem_fraction(

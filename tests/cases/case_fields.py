@@ -10,6 +10,14 @@ EXPLANATIONS = re.compile(r"wrong_.*|naive_.*|.*_wrong|.*_naive|why|note|reason"
 RELATIVE_TOLERANCE = 0.005
 
 
+class AnyOf(tuple[Any, ...]):
+    """What was found, by each of the names or shapes that a case may give it."""
+
+
+class AnyOrder(frozenset[str]):
+    """Names found, in no order."""
+
+
 class Printed(float):
     """A number of expected.json that knows its last printed place."""
 
@@ -41,8 +49,8 @@ def mistakes(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
 
 
 def agrees(want: Any, found: Any) -> bool:
-    if isinstance(found, frozenset):  # several names of the same thing
-        return want in found
+    if isinstance(found, (AnyOf, frozenset)):
+        return agrees_with_some(want, found)
     if isinstance(want, list):
         return (
             isinstance(found, (list, tuple))
@@ -51,7 +59,7 @@ def agrees(want: Any, found: Any) -> bool:
         )
     if isinstance(want, dict):
         return isinstance(found, dict) and not mistakes(want, found)
-    if isinstance(want, (bool, str)) or isinstance(found, (bool, str)):
+    if isinstance(want, (bool, str)) or isinstance(found, (bool, str, dict, list, tuple)):
         return type(want) is type(found) and want == found
     if want is None or found is None:
         return want is found
@@ -60,3 +68,11 @@ def agrees(want: Any, found: Any) -> bool:
     unit = want.unit if isinstance(want, Printed) else 1.0
     tolerance = max(RELATIVE_TOLERANCE * abs(want), unit) * (1 + 1e-9)
     return abs(want - found) <= tolerance
+
+
+def agrees_with_some(want: Any, found: AnyOf | frozenset[str]) -> bool:
+    if isinstance(found, AnyOf):
+        return any(agrees(want, one) for one in found)
+    if isinstance(found, AnyOrder):
+        return isinstance(want, list) and sorted(want) == sorted(found)
+    return want in found  # several names of the same thing

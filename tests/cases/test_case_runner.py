@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from case_fields import agrees, mistakes, read_expected
+from case_fields import AnyOf, AnyOrder, agrees, mistakes, read_expected
 from test_cases import check
 
 
@@ -58,6 +58,12 @@ def test_a_wrong_case_fails(tmp_path, changes, said):
         ("[12, 12]", (12.0,), False),
         ('"eof"', frozenset({"eof", "cut"}), True),
         ('"x"', frozenset({"eof", "cut"}), False),
+        ('["b", "a"]', AnyOrder({"a", "b"}), True),
+        ('["b", "a", "a"]', AnyOrder({"a", "b"}), False),
+        ('["a"]', AnyOrder({"a", "b"}), False),
+        ('{"0": 1.5}', AnyOf((1.5, {"0": 1.5})), True),
+        ("1.5", AnyOf((1.5, {"0": 1.5})), True),
+        ("2.5", AnyOf((1.5, {"0": 1.5})), False),
     ],
 )
 def test_what_agrees(text, found, agree):

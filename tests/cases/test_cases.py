@@ -5,16 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import case_checks
+import case_checks_arguments
+import case_checks_logs
+import case_checks_results
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from case_checks import ANY_CELL, ANY_WORKLOAD, CHECKS, read_json, read_stream
+from case_checks import ANY_CELL, ANY_WORKLOAD, read_json, read_stream
 from case_fields import mistakes, read_expected
 
 from bench.load.generator import LoadClient
 from bench.load.process import start_worker
 from bench.load.stream import assemble
 from bench.model import Api, RequestStatus
+
+CHECKS = (
+    case_checks.CHECKS
+    | case_checks_arguments.CHECKS
+    | case_checks_logs.CHECKS
+    | case_checks_results.CHECKS
+)
+"""The check of each kind of case."""
 
 WRITE_BYTES = 65536
 MOST_SPLIT_BYTES = 4_000_000
@@ -26,7 +38,11 @@ def check(folder: Path) -> None:
     if kind not in CHECKS:
         pytest.fail(f"{folder.name}: unknown kind {kind!r}; known: {', '.join(CHECKS)}")
     expected = read_expected((folder / "expected.json").read_text())
-    said = mistakes(expected, CHECKS[kind](folder))
+    found = CHECKS[kind](folder)
+    if isinstance(expected, list):
+        assert len(expected) == len(found)
+        expected, found = ({str(i): x for i, x in enumerate(xs)} for xs in (expected, found))
+    said = mistakes(expected, found)
     if said:
         pytest.fail(f"{folder.name}:\n" + "\n".join(said))
 

@@ -1,8 +1,28 @@
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
 from bench_command import TINY, run_bench
+
+from bench.cli import main
+
+
+@pytest.fixture
+def bench(monkeypatch, capsys, tmp_path):
+    """The command in this process, for what starts nothing: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return run
 
 
 @pytest.fixture(scope="session")

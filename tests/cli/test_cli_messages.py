@@ -1,5 +1,7 @@
 """A mistake of the user ends in a message: what was asked, what was found, what to do."""
 
+import json
+
 import pytest
 from bench_command import SCENARIOS, TINY, run_bench
 
@@ -32,52 +34,59 @@ QUICK = str(SCENARIOS / "quick.yaml")
         (("show", "--out", "nowhere"), 2, ["no results folder nowhere"]),
         (("resume", "latest", "--out", "nowhere"), 2, ["no results folder nowhere"]),
         (("run", TINY, "--sim", "--out", "/dev/null/x"), 3, ["cannot write", "/dev/null/x"]),
-        (
-            ("run", QUICK, "--attach", "http://127.0.0.1:9"),
-            3,
-            ["no cell was measured", "http://127.0.0.1:9", "is the URL right", "bench resume"],
-        ),
-        (
-            ("run", QUICK, "--set", "server.launcher.command=[/no/such/program]"),
-            3,
-            ["cannot be run", "/no/such/program", "0 of 12 cells stored"],
-        ),
     ],
 )
-def test_a_mistake_is_told(arguments, code, told, tmp_path):
-    found, out, err = run_bench(*arguments, cwd=tmp_path)
+def test_a_mistake_is_told(arguments, code, told, bench):
+    found, out, err = bench(*arguments)
     assert found == code, err
     assert out == ""
     for text in told:
         assert text in err
 
 
-def test_every_mistake_of_a_scenario_is_told_with_its_line(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--attach", "http://127.0.0.1:9"),
+            ["no cell was measured", "http://127.0.0.1:9", "is the URL right", "bench resume"],
+        ),
+        (
+            ("--set", "server.launcher.command=[/no/such/program]"),
+            ["cannot be run", "/no/such/program", "0 of 12 cells stored"],
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_had_is_told(options, told, tmp_path):
+    code, out, err = run_bench("run", QUICK, *options, cwd=tmp_path)
+    assert (code, out) == (3, "")
+    for text in told:
+        assert text in err
+
+
+def test_every_mistake_of_a_scenario_is_told_with_its_line(bench, tmp_path):
     (tmp_path / "bad.yaml").write_text("name: x\nquestion: y\nserver: {gpu: 8}\n")
-    code, _, err = run_bench("run", "bad.yaml", cwd=tmp_path)
+    code, _, err = bench("run", "bad.yaml")
     assert code == 2
     assert "bad.yaml:3 server.gpu: unknown key. Did you mean gpus?" in err
     assert err.count("bad.yaml:") >= 4
 
 
-def test_a_results_folder_without_runs(tmp_path):
-    code, out, _ = run_bench("list", "--out", ".", cwd=tmp_path)
+def test_a_results_folder_without_runs(bench):
+    code, out, _ = bench("list", "--out", ".")
     assert code == 0
     assert "bench run scenarios/quick.yaml --sim" in out
-    code, out, _ = run_bench("list", "--out", ".", "--json", cwd=tmp_path)
-    assert (code, out) == (0, '{\n  "runs": []\n}\n')
-    code, _, err = run_bench("show", "--out", ".", cwd=tmp_path)
+    assert bench("list", "--out", ".", "--json") == (0, '{\n  "runs": []\n}\n', "")
+    code, _, err = bench("show", "--out", ".")
     assert code == 2
     assert "no run in" in err
-    code, _, err = run_bench("resume", "latest", "--out", ".", cwd=tmp_path)
+    code, _, err = bench("resume", "latest", "--out", ".")
     assert code == 2
     assert "can be resumed" in err
 
 
-def test_the_schema_is_json(tmp_path):
-    import json
-
-    code, out, _ = run_bench("schema", cwd=tmp_path)
+def test_the_schema_is_json(bench):
+    code, out, _ = bench("schema")
     assert code == 0
     assert json.loads(out)["type"] == "object"
 

@@ -1,36 +1,32 @@
-"""`bench run --dry-run`; to renew: bench run scenarios/kimi.yaml --dry-run > tests/golden/dry-run/kimi.txt"""
+"""`bench run --dry-run`.
+
+To renew a golden plan: `bench run tests/cli/tiny.yaml --dry-run > tests/golden/plan/hardware.txt`.
+"""
 
 import json
 
 import pytest
-from bench_command import GOLDEN, SCENARIOS, TINY, run_bench
+from bench_command import GOLDEN, SCENARIOS, TINY
+
+ATTACHED = ("--attach", "http://a:1", "--attach", "eagle3=http://b:2")
 
 
 @pytest.mark.parametrize(
-    ("golden", "arguments"),
+    ("golden", "options"),
     [
-        ("kimi", ("kimi.yaml",)),
-        ("kimi-sim", ("kimi.yaml", "--sim")),
-        ("quick-sim", ("quick.yaml", "--sim", "--only", "load=8", "--add-pairs", "1")),
-        ("lab", ("lab.yaml",)),
-        (
-            "quick-attached",
-            ("quick.yaml", "--attach", "http://a:1", "--attach", "eagle3=http://b:2"),
-        ),
+        ("hardware", ()),
+        ("simulated", ("--sim", "--only", "load=2", "--add-pairs", "1")),
+        ("attached", ATTACHED),
     ],
 )
-def test_the_plan_is_printed_as_it_was_and_nothing_is_started(golden, arguments, tmp_path):
-    scenario, *options = arguments
-    code, out, err = run_bench(
-        "run", str(SCENARIOS / scenario), *options, "--dry-run", cwd=tmp_path
-    )
-    assert (code, err) == (0, "")
-    assert out == (GOLDEN / "dry-run" / f"{golden}.txt").read_text()
+def test_the_plan_is_printed_as_it_was_and_nothing_is_started(golden, options, bench, tmp_path):
+    wanted = (GOLDEN / "plan" / f"{golden}.txt").read_text()
+    assert bench("run", TINY, *options, "--dry-run") == (0, wanted, "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_plan_as_json(tmp_path):
-    code, out, _ = run_bench("run", TINY, "--sim", "--dry-run", "--json", cwd=tmp_path)
+def test_the_plan_as_json(bench):
+    code, out, _ = bench("run", TINY, "--sim", "--dry-run", "--json")
     assert code == 0
     plan = json.loads(out)
     assert list(plan) == [
@@ -44,3 +40,12 @@ def test_the_plan_as_json(tmp_path):
         assert "--max-running-requests" in launch["arguments"]
     hours = sum(launch["estimated_s"] for launch in plan["launches"]) / 3600
     assert plan["hours"] == pytest.approx(hours)
+
+
+def test_the_main_job_fits_a_morning_on_hardware_and_two_minutes_simulated(bench):
+    kimi = str(SCENARIOS / "kimi.yaml")
+    on_hardware = json.loads(bench("run", kimi, "--dry-run", "--json")[1])
+    assert on_hardware["hours"] <= 4
+    simulated = json.loads(bench("run", kimi, "--dry-run", "--json", "--sim")[1])
+    assert simulated["hours"] * 3600 <= 120
+    assert simulated["cells"] == on_hardware["cells"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.errors import InputError, ScenarioError
+from bench.model import KeySource
 from bench.plan import make_plan
 
 CHAIN = {"algorithm": "EAGLE3", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
@@ -74,13 +75,41 @@ def test_only_what_there_is_not(loaded, small, only, found, hint):
 def test_attached_servers_are_one_pair_without_starts(loaded, small):
     plan = make_plan(loaded(small), attach={"eagle3": URL + "/", "baseline": "https://h/x"})
     assert plan.pairs == 1
-    assert [(launch.arm, launch.server.url) for launch in plan.launches] == [
+    assert {(launch.arm, launch.server.url) for launch in plan.launches} == {
         ("baseline", "https://h/x"),
         ("eagle3", URL),
-    ]
+    }
     for launch in plan.launches:
         assert (launch.server.launcher, launch.server.command) == ("attached", ())
     assert "--speculative-num-steps" in plan.launches[1].server.arguments  # what it should be
+
+
+def test_cells_of_attached_servers_alternate(loaded, small):
+    plan = make_plan(loaded(small), attach={"eagle3": URL, "baseline": "https://h/x"})
+    assert [launch.ordinal for launch in plan.launches] == list(range(8))
+    assert all(len(launch.cells) == 1 for launch in plan.launches)
+    order = [(launch.arm, launch.cells[0].load.label) for launch in plan.launches]
+    assert order[:4] == [("baseline", "1"), ("eagle3", "1"), ("eagle3", "8"), ("baseline", "8")]
+    alone = make_plan(loaded(small), attach={"eagle3": URL})
+    assert [len(launch.cells) for launch in alone.launches] == [4]
+
+
+def test_an_attached_server_is_read_only_unless_it_is_exclusive(loaded, small):
+    key = KeySource(kind="env", place="MY_KEY")
+    for exclusive in (False, True):
+        plan = make_plan(loaded(small), attach={"": URL}, exclusive=exclusive, api_key=key)
+        server = plan.launches[0].server
+        assert (server.exclusive, server.api_key) == (exclusive, key)
+
+
+def test_where_a_key_is_read_from_changes_no_id(loaded, small):
+    ids = []
+    for api_key in ({"env": "A"}, {"file": "./key"}, None):
+        small["server"]["api_key"] = api_key
+        plan = make_plan(loaded(small))
+        ids.append([launch.server_key for launch in plan.launches])
+        ids[-1] += [cell.cell_id for launch in plan.launches for cell in launch.cells]
+    assert ids[0] == ids[1] == ids[2]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +124,10 @@ def test_attached_servers_are_one_pair_without_starts(loaded, small):
 )
 def test_whose_a_url_is(loaded, small, attach, only, arms):
     plan = make_plan(loaded(small), attach=attach, only=only)
-    assert sorted(launch.arm for launch in plan.launches) == sorted(arms)
+    if attach:
+        assert list(plan.arms) == sorted(arms)
+    else:
+        assert sorted(launch.arm for launch in plan.launches) == sorted(arms)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +165,8 @@ def test_a_secret_in_a_url_is_not_repeated(loaded, small):
         ({"simulated": True, "attach": {"": URL}}, "an attached one runs already"),
         ({"add_pairs": -1}, "wanted 0 or more"),
         ({"add_pairs": 1, "attach": {"": URL}}, "are no pairs"),
+        ({"exclusive": True}, "no server is attached"),
+        ({"api_key": KeySource(kind="env", place="A")}, "--api-key-env: no server is attached"),
     ],
 )
 def test_options_that_do_not_go_together(loaded, small, options, found):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.http import redact
+from bench.http import is_secret_name, redact
 from bench.provenance import redact_argv, redact_environment
-from bench.provenance.redaction import REDACTED, is_secret_name
+from bench.provenance.redaction import REDACTED
 
 SECRET = "s3cr3t-Value/42"
 
@@ -51,6 +51,8 @@ def test_secrets_leave_the_command_line(argv):
         ["--set", "measure.pairs=1", "--only", "load=rate=4"],
         ["python3", "-m", "sglang.launch_server", "--host=127.0.0.1", "key", "token"],
         ["--api-key", "--port", "30000"],
+        ["--api-key-env", "MY_KEY", "--api-key-file", "/run/key"],
+        ["--set", "server.api_key={env: MY_KEY}", "--set", "server.api_key.file=./key"],
     ],
     ids=" ".join,
 )

@@ -15,9 +15,14 @@ RUN_S = 1500
 
 
 @pytest.fixture(scope="session")
-def lab_run(tmp_path_factory) -> LabRun:
-    """Runs the scenario with the installed `bench`, in a folder of its own."""
+def lab() -> None:
+    """That the real SGLang is installed."""
     _demand_lab()
+
+
+@pytest.fixture(scope="session")
+def lab_run(lab, tmp_path_factory) -> LabRun:
+    """Runs the scenario with the installed `bench`, in a folder of its own."""
     folder = tmp_path_factory.mktemp("lab")
     command = Path(sys.executable).with_name("bench")
     scenario = ROOT / "scenarios" / "lab.yaml"

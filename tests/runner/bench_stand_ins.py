@@ -119,6 +119,8 @@ class Server:
     api_key: str | None = None
     model_name: str = "model"
     gpu_indices: tuple = ()
+    gpu_watch: tuple = ()
+    pid: int | None = 1
     ready_ns: int = field(default_factory=clock.now_ns)
     effective: EffectiveConfig = field(
         default_factory=lambda: EffectiveConfig(
@@ -241,12 +243,16 @@ def failed(samples, status, message="gone"):
     ]
 
 
-def begin(tmp_path: Path, *, pairs=1, only=()):
+def begin(tmp_path: Path, *, pairs=1, only=(), attach=()):
     """A plan (simulated servers, never started) and the folder of its run."""
     path = tmp_path / "stand-in.yaml"
     path.write_text(SCENARIO)
     asked = Asked(
-        scenario=path, simulated=True, overrides=(f"sim.measure.pairs={pairs}",), only=tuple(only)
+        scenario=path,
+        simulated=not attach,
+        overrides=(f"sim.measure.pairs={pairs}",),
+        only=tuple(only),
+        attach=tuple(attach),
     )
     return start_run(asked, tmp_path / "results", command_line=["bench", "run"])
 

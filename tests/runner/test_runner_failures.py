@@ -109,7 +109,9 @@ async def test_a_server_that_dies_is_started_again_and_the_fatal_cell_measured_l
         "12", "L00-baseline-p0.1"
     )
     died, again = stored.manifest.launches
-    assert died.failure.startswith("the server of L00-baseline-p0 ended (signal SIGKILL) while")
+    assert died.failure.startswith(
+        "the server of L00-baseline-p0 ended (signal SIGKILL) at load 1"
+    )
     assert (died.exit_code, again.failure) == (-9, None)
     assert "launch_split" not in kinds(stored)  # all its cells are of the second start
     assert [e.record.failure is None for e in events if isinstance(e, LaunchEnded)] == [
@@ -132,21 +134,31 @@ async def test_cells_of_two_starts_are_told_as_a_split_launch(world, tmp_path):
     assert (split.severity, split.arm) == ("note", "baseline")
 
 
+async def test_an_attached_server_that_is_measured_load_by_load_is_no_split_launch(
+    world, tmp_path
+):
+    plan, writer = begin(tmp_path, attach=(("", "http://a"), ("eagle3", "http://b")))
+    stored = load_run(await run(plan, writer))
+    assert len(stored.measurements) == 4
+    assert "launch_split" not in kinds(stored)
+    assert all(record.log_file is None for record in stored.manifest.launches)
+
+
 async def test_a_load_that_kills_servers_costs_no_other_cell(world, tmp_path):
     def loads(cell):
         if (cell.arm, cell.load.label) == ("eagle3", "1"):
             world.server.exit_code = 1
 
     world.loads = loads
-    plan, writer = begin(tmp_path, pairs=2)
+    plan, writer = begin(tmp_path, pairs=3)
     stored = load_run(await run(plan, writer))
     measured = [(m.arm, m.load) for m in stored.measurements]
-    assert measured.count(("baseline", "1")) == measured.count(("baseline", "2")) == 2
-    assert measured.count(("eagle3", "2")) == 2
+    assert measured.count(("baseline", "1")) == measured.count(("baseline", "2")) == 3
+    assert measured.count(("eagle3", "2")) == 3
     assert ("eagle3", "1") not in measured
     # A death is not a failed start: the arm is tried in the next pair too, twice each time.
-    assert steps(world, "start").count("start eagle3") == 4
-    assert kinds(stored).count("launch_failed") == 2
+    assert steps(world, "start").count("start eagle3") == 6
+    assert kinds(stored).count("launch_failed") == 3
 
 
 async def test_an_attached_server_that_is_gone_is_no_measured_cell(world, tmp_path):

@@ -6,11 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench import gpu
 from bench.errors import InputError, ServerError
+from bench.metrics import hang
 from bench.model import ServerConfig, Severity, Timeouts
-from bench.server import start_server
+from bench.server import launch, running, spinning, start_server
 from bench.server.starting import StartError
-from bench.sglang.log_lines import FailureClass
+from bench.sglang.failures import FailureClass
 from bench.telemetry import watch
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
@@ -119,6 +121,55 @@ async def test_a_start_without_progress_is_stopped_and_told(tmp_path):
         await start(stand_in("--mode", "silent"), tmp_path, hurried)
     assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
     assert "no progress" in str(caught.value)
+
+
+def one_gpu(**readings):
+    """A machine's only GPU, which reads as given."""
+    read = {
+        "power_w": 140.0,
+        "power_limit_w": 600.0,
+        "utilisation_pct": 100.0,
+        "memory_used_bytes": 5.0 * 2**30,
+    }
+    return lambda _index: list((read | readings).items())
+
+
+async def test_gpus_that_spin_end_a_start_long_before_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "visible_gpus", lambda *_a, **_k: (0,))
+    monkeypatch.setattr(gpu, "read_gpu", one_gpu())
+    monkeypatch.setattr(spinning, "HANG_S", 0.3)
+    monkeypatch.setattr(hang, "LEAST_S", 0.1)
+    with pytest.raises(StartError) as caught:
+        await start(stand_in("--mode", "silent", gpus=1), tmp_path)
+    assert caught.value.failure_class is FailureClass.GPU_SPIN_HANG
+    assert "GPUs spun" in str(caught.value)
+    assert "NCCL_P2P" in caught.value.hint
+
+
+async def test_gpus_at_work_are_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "visible_gpus", lambda *_a, **_k: (0,))
+    monkeypatch.setattr(gpu, "read_gpu", one_gpu(power_w=500.0))
+    monkeypatch.setattr(spinning, "HANG_S", 0.1)
+    monkeypatch.setattr(hang, "LEAST_S", 0.1)
+    with pytest.raises(StartError) as caught:
+        await start(
+            stand_in("--mode", "silent", gpus=1), tmp_path, Timeouts(ready_s=0.6, term_s=5)
+        )
+    assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
+
+
+async def test_gpu_memory_that_does_not_come_back_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "visible_gpus", lambda *_a, **_k: (0,))
+    monkeypatch.setattr(running, "MEMORY_BACK_S", 0.05)
+    held = [1.0 * 2**30]
+    monkeypatch.setattr(gpu, "read_gpu", lambda _i: [("memory_used_bytes", held[0])])
+    server = await start(stand_in(gpus=1), tmp_path)
+    assert server.gpu_indices == (0,)
+    held[0] = 61.0 * 2**30
+    with pytest.raises(ServerError, match=r"GPU memory is still held .* GPU 0 60\.0 GiB"):
+        await server.stop()
+    held[0] = 1.5 * 2**30
+    await server.stop()
 
 
 async def test_a_refused_generation_is_told_at_once(tmp_path):

@@ -4,14 +4,11 @@ from hypothesis import strategies as st
 
 from bench.sglang.log_lines import (
     DecodeLine,
-    FailureClass,
     LogPrefix,
     PrefillLine,
-    find_failure,
-    find_hang,
-    meaningful_lines,
     parse_batch_line,
-    start_phase,
+    parse_batch_lines,
+    parse_prefix,
 )
 
 FULL = (
@@ -68,6 +65,130 @@ def test_hybrid_models_report_their_full_attention_layers():
     assert (line.cuda_graph, line.queue_ct) == (False, 3)
 
 
+def test_every_field_of_a_hybrid_line_in_a_disaggregated_server():
+    line = parse_batch_line(
+        "[2026-08-15 05:37:25 DP3 PP1 TP2 EP5] Decode batch [1042], #running-req: 12, #full "
+        "token: 768, full token usage: 0.25, mamba num: 14, mamba usage: 0.40, accept len: 3.10, "
+        "accept rate: 0.70, cap len: 6.00, block accept len: 2.50, pre-allocated usage: 0.10, "
+        "#prealloc-req: 1, #transfer-req: 2, #retracted-req: 3, musa graph: True, gen throughput "
+        "(token/s): 453.13, #queue-req: 4, est. decode TFLOPS/s (per GPU): 1.25, "
+        "est. read BW (GB/s per GPU): 812.00, fwd occupancy: 97.20%"
+    )
+    assert line == DecodeLine(
+        prefix=LogPrefix(
+            time_text="2026-08-15 05:37:25", dp_rank=3, tp_rank=2, pp_rank=1, ep_rank=5
+        ),
+        iteration=1042,
+        running_ct=12,
+        kv_tok=768,
+        token_usage=0.25,
+        mamba_ct=14,
+        mamba_usage=0.40,
+        accept_len_tok=3.10,
+        accept_rate=0.70,
+        cap_len_tok=6.0,
+        block_accept_len_tok=2.5,
+        retracted_ct=3,
+        cuda_graph=True,
+        gen_tok_per_s=453.13,
+        queue_ct=4,
+        is_truncated=False,
+    )
+
+
+def test_a_new_prefill_line():
+    line = parse_batch_line(
+        "[2026-07-04 04:31:24 TP0] Prefill batch [7], #new-seq: 12, #new-token: 43008, "
+        "#cached-token: 5, full token usage: 0.14, swa token usage: 0.11, mamba usage: 0.20, "
+        "#running-req: 1, #queue-req: 97, #pending-token: 109585, npu graph: False, "
+        "input throughput (token/s): 15734.14"
+    )
+    assert line == PrefillLine(
+        prefix=LogPrefix(time_text="2026-07-04 04:31:24", dp_rank=None, tp_rank=0),
+        iteration=7,
+        new_request_ct=12,
+        new_tok=43008,
+        cached_tok=5,
+        token_usage=0.14,
+        swa_usage=0.11,
+        mamba_usage=0.20,
+        running_ct=1,
+        queue_ct=97,
+        pending_tok=109585,
+        cuda_graph=False,
+        input_tok_per_s=15734.14,
+        is_truncated=False,
+    )
+
+
+def test_a_prefill_line_cut_behind_its_queue():
+    line = parse_batch_line(
+        "[2026-07-04 04:31:24 TP0] Prefill batch, #new-seq: 1, #new-token: 2, #cached-token: 0, "
+        "token usage: 0.14, #running-req: 1, #queue-req: 97, #pending-token: 0, cuda gra"
+    )
+    assert isinstance(line, PrefillLine)
+    assert line.is_truncated
+    assert line.queue_ct == 97
+
+
+def test_a_line_that_lost_its_head_keeps_the_rest():
+    whole = parse_batch_line(FULL)
+    line = parse_batch_line(FULL[FULL.index("accept len") :])
+    assert isinstance(line, DecodeLine)
+    assert isinstance(whole, DecodeLine)
+    assert line.is_truncated
+    assert (line.accept_len_tok, line.gen_tok_per_s) == (1.95, whole.gen_tok_per_s)
+    assert line.running_ct is None
+    prefill = parse_batch_line("oken: 5, #new-token: 7, input throughput (token/s): 1.00")
+    assert isinstance(prefill, PrefillLine)
+    assert (prefill.new_tok, prefill.is_truncated) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("end", "gen"),
+    [("gen throughput (token/s): 178.86", 178.86), ("gen throughput (token/s): 178", None)],
+)
+def test_the_last_value_of_a_cut_line_counts_only_when_it_is_whole(end, gen):
+    line = parse_batch_line(FULL[: FULL.index("gen throughput")] + end)
+    assert isinstance(line, DecodeLine)
+    assert (line.gen_tok_per_s, line.is_truncated) == (gen, True)
+
+
+def test_ranks_that_wrote_into_one_line_are_told_apart():
+    other = FULL.replace("DP2 TP1", "DP3 TP1").replace("178.86", "99.00")
+    lines = parse_batch_lines([FULL.strip() + other, " 50%|#####", other])
+    assert [line.prefix.dp_rank for line in lines] == [2, 3, 3]
+    assert not any(line.is_truncated for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "time", "ranks"),
+    [
+        ("[2026-04-05 20:02:51.123 TP0] x", "2026-04-05 20:02:51.123", (None, None, 0, None)),
+        (
+            "2026-03-18 11:22:05.874 INFO 1 [ DP1 TP0 scheduler_metrics_mixin.py:415] ",
+            "2026-03-18 11:22:05.874",
+            (1, None, 0, None),
+        ),
+        (
+            "2025-07-25T07:53:08.2+08:00 stdout F [2025-07-25 07:53:08 TP2] ",
+            "2025-07-25 07:53:08",
+            (None, None, 2, None),
+        ),
+        ("(EngineCore pid=7) [2026-04-05 20:02:51] ", "2026-04-05 20:02:51", (None,) * 4),
+        ("no date", None, (None,) * 4),
+    ],
+)
+def test_prefixes(text, time, ranks):
+    prefix = parse_prefix(text)
+    assert (prefix.time_text, prefix.ranks) == (time, ranks)
+
+
+def test_colours_are_no_part_of_a_line():
+    coloured = "\x1b[32m" + FULL.replace("accept len", "\x1b[1maccept len\x1b[0m")
+    assert parse_batch_line(coloured) == parse_batch_line(FULL)
+
+
 def test_an_old_prefill_line():
     line = parse_batch_line(
         "[2025-01-07 20:16:02 TP0] Prefill batch. #new-seq: 1, #new-token: 48, #cached-token: 0, "
@@ -76,6 +197,7 @@ def test_an_old_prefill_line():
     assert isinstance(line, PrefillLine)
     assert (line.new_request_ct, line.new_tok, line.cached_tok) == (1, 48, 0)
     assert line.input_tok_per_s is None
+    assert line.cache_hit_rate == 0.0
     assert not line.is_truncated
 
 
@@ -84,7 +206,7 @@ def test_an_old_prefill_line():
 def test_a_cut_line_keeps_whole_fields_and_says_that_it_was_cut(end):
     line = parse_batch_line(FULL[:end])
     if line is None:
-        assert "Decode batch" not in FULL[:end]
+        assert "#running-req: 1," not in FULL[:end]
         return
     whole = parse_batch_line(FULL)
     assert isinstance(line, DecodeLine)
@@ -93,7 +215,16 @@ def test_a_cut_line_keeps_whole_fields_and_says_that_it_was_cut(end):
     assert line.is_truncated == ("#queue-req: 0" not in FULL[:end])
 
 
-@pytest.mark.parametrize("line", ["", "Decode", '[2026-04-05 20:02:51] INFO: "POST /x" 200 OK'])
+def test_what_stands_before_a_cut_name_is_whole():
+    line = parse_batch_line("Decode batch, #running-req: 12, #token: 900, token usa")
+    assert isinstance(line, DecodeLine)
+    assert (line.running_ct, line.kv_tok, line.token_usage) == (12, 900, None)
+    assert line.is_truncated
+
+
+@pytest.mark.parametrize(
+    "line", ["", "Decode", "a Decode batch", '[2026-04-05 20:02:51] INFO: "POST /x" 200 OK']
+)
 def test_other_lines_are_none(line):
     assert parse_batch_line(line) is None
 
@@ -102,95 +233,5 @@ def test_other_lines_are_none(line):
 @settings(deadline=None, max_examples=50)
 def test_no_text_breaks_the_parser(text):
     parse_batch_line("Decode batch" + text)
-    find_failure([text])
-    start_phase(text)
-
-
-@pytest.mark.parametrize(
-    ("expected", "line"),
-    [
-        (
-            "kv_pool_too_small",
-            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
-        ),
-        ("cuda_oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
-        (
-            "port_in_use",
-            "[Errno 98] error while attempting to bind on address: address already in use",
-        ),
-        (
-            "nccl_port_in_use",
-            "torch.distributed.DistNetworkError: The server socket failed (EADDRINUSE)",
-        ),
-        ("bad_spec_args", "RuntimeError: selected index k out of range"),
-        (
-            "bad_spec_args",
-            "TypeError: '>' not supported between instances of 'NoneType' and 'int'",
-        ),
-        ("bad_spec_args", "EAGLE is not supported in decode attention backend torch_native"),
-        (
-            "bad_arguments",
-            "launch_server.py: error: ambiguous option: --cuda-graph-max-bs could match",
-        ),
-        ("cuda_illegal_access", "torch.AcceleratorError: CUDA error: an illegal memory access"),
-        (
-            "host_oom",
-            "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). ",
-        ),
-        ("model_not_found", "OSError: /m does not appear to have a file named config.json"),
-        ("hang", "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"),
-        ("exception", "KeyError: 'x'"),
-        ("child_died", "Received sigquit from a child process. It usually means it failed."),
-    ],
-)
-def test_failures_are_told_apart(expected, line):
-    failure = find_failure(["Load weight begin.", line, "kill_process_tree called: pid=1"])
-    assert failure is not None
-    assert failure.failure_class == expected
-    assert failure.line == line.strip()
-    assert failure.advice
-
-
-def test_the_most_specific_line_tells_the_class():
-    failure = find_failure(
-        [
-            "Scheduler hit an exception: Traceback (most recent call last):",
-            "torch.OutOfMemoryError: CUDA out of memory.",
-            "Received sigquit from a child process. It usually means the child failed.",
-        ]
-    )
-    assert failure is not None
-    assert failure.failure_class is FailureClass.CUDA_OOM
-
-
-def test_a_log_without_a_failure_has_none():
-    assert (
-        find_failure(["Load weight begin.", "The server is fired up and ready to roll!"]) is None
-    )
-
-
-def test_a_silent_graph_capture_is_a_hang_there():
-    begin = "Capture cuda graph begin. This can take up to several minutes. avail mem=13.38 GB"
-    assert find_hang([begin]).failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
-    assert find_hang([begin, "Capture cuda graph end."]).failure_class is FailureClass.HANG
-    assert find_hang([]).failure_class is FailureClass.HANG
-
-
-def test_a_recorded_start_goes_through_its_phases(recording):
-    lines = (recording / "server.log").read_text().splitlines()
-    phases = [phase for line in lines if (phase := start_phase(line))]
-    for earlier, later in [
-        ("loading weights", "weights loaded"),
-        ("weights loaded", "KV cache allocated"),
-        ("KV cache allocated", "ready"),
-    ]:
-        assert phases.index(earlier) < phases.index(later)
-
-
-def test_noise_is_left_out_and_progress_bars_show_their_end(recording):
-    lines = (recording / "server.log").read_text().splitlines(keepends=True)
-    shown = meaningful_lines(lines, 1000)
-    assert any("The server is fired up" in line for line in shown)
-    assert not any("nanobind: " in line or "UserWarning" in line for line in shown)
-    assert meaningful_lines(["a\n", " \n", "  0%|\r 50%|\r100%|\n"], 2) == ["a", "100%|"]
-    assert meaningful_lines(["a", "b", "c"], 2) == ["b", "c"]
+    parse_batch_line(text + ", gen throughput (token/s): " + text)
+    parse_batch_lines([text, "Prefill batch" + text])

@@ -3,7 +3,8 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.sglang.scrape import SERIES, counter_delta, parse_scrape, readings
+from bench.sglang.metric_meanings import MEANINGS, SERIES, SeriesKind, may_be_averaged
+from bench.sglang.scrape import counter_delta, parse_scrape, readings
 
 WITH_RANKS = """\
 # TYPE sglang:gen_throughput gauge
@@ -60,6 +61,40 @@ def test_ranks_modes_and_label_sets():
         ("sglang:realtime_tokens_total{mode=decode}", None): 7,
         ("sglang:realtime_tokens_total{mode=prefill_cache}", None): 3,
     }
+
+
+def test_a_routers_workers_are_told_apart():
+    text = "".join(
+        f'sglang_num_running_reqs{{worker_addr="grpc://{worker}",tp_rank="0"}} {count}\n'
+        for worker, count in (("b", 7), ("a", 5))
+    )
+    assert by_name(text) == {
+        ("sglang:num_running_reqs", None): 5,
+        ("sglang:num_running_reqs", 1000): 7,
+    }
+
+
+def test_only_states_may_be_averaged():
+    averaged = {name for name in MEANINGS if may_be_averaged(name)}
+    assert "sglang:num_queue_reqs" in averaged
+    for name in ("spec_accept_length", "spec_accept_rate", "gen_throughput", "cache_hit_rate"):
+        assert MEANINGS[f"sglang:{name}"].kind is SeriesKind.LAST_INTERVAL
+        assert f"sglang:{name}" not in averaged
+    assert not any(name.endswith("_total") for name in averaged)
+    assert not may_be_averaged("sglang:realtime_tokens_total{mode=decode}")
+
+
+def test_counters_are_named_as_such(recording):
+    """Prometheus' own naming tells counters from gauges; the server declares the types."""
+    declared = {}
+    for line in (recording / "metrics.prom").read_text().splitlines():
+        if line.startswith("# TYPE sglang:"):
+            _, _, name, kind = line.split()
+            declared[name] = kind
+    known = {name: kind for name, kind in declared.items() if name in MEANINGS}
+    assert len(known) > 25
+    for name, kind in known.items():
+        assert (MEANINGS[name].kind is SeriesKind.COUNTER) is (kind == "counter"), name
 
 
 def test_schedulers_that_repeat_one_rank_are_not_added_up():

@@ -53,6 +53,7 @@ def test_without_speculation_the_limit_is_sglangs_own():
         (["--cuda-graph-max-bs", "32"], 2, "ambiguous option"),
         (["--max-total-tokens", "many"], 2, "invalid int value"),
         (["--mem-fraction-static", "0.5"], 1, "Not enough memory"),
+        (["--max-runing-requests", "8"], 2, "unrecognized arguments"),
     ],
 )
 def test_what_sglang_would_not_start_with(arguments, exit_code, word):
@@ -105,14 +106,14 @@ def test_a_taken_port_ends_the_start_with_1(plain):
 
 
 def test_unmodelled_arguments_are_named_and_shown():
-    more = "--nsa-prefill-backend flashmla --enable-mixed-chunk --page-size 64 --trust-remote-code"
+    more = "--dsa-prefill-backend flashmla --enable-mixed-chunk --page-size 64 --trust-remote-code"
     settings = read_settings([*BASE, *more.split()])
-    assert set(settings.not_modelled) == {"nsa_prefill_backend", "enable_mixed_chunk", "page_size"}
+    assert set(settings.not_modelled) == {"dsa_prefill_backend", "enable_mixed_chunk", "page_size"}
     info = resolved_arguments(settings)
     assert info["page_size"] == 64
     assert info["enable_mixed_chunk"] is True
     assert info["trust_remote_code"] is True
-    assert info["nsa_prefill_backend"] == "flashmla"
+    assert info["dsa_prefill_backend"] == "flashmla"
 
 
 def test_graph_sizes_follow_the_arguments():

@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -162,3 +163,107 @@ async def test_a_reading_that_breaks_ends_only_itself(monkeypatch):
         await asyncio.sleep(0.05)
     assert "driver gone" in points.missing_reason
     assert values(points, "sglang:generation_tokens_total")
+
+
+# -- several workers
+
+
+def running(count, rank=""):
+    return f"sglang:num_running_reqs{rank} {count}\nsglang:generation_tokens_total 100\n"
+
+
+async def test_every_worker_is_scraped_and_its_ranks_are_told_apart():
+    ranked = running(1, '{dp_rank="0"}') + 'sglang:num_running_reqs{dp_rank="1"} 2\n'
+    async with (
+        serving(lambda _: (200, ranked)) as first,
+        serving(lambda _: (200, running(5))) as second,
+        telemetry.watch("http://127.0.0.1:9", worker_urls=(first, second)) as points,
+    ):
+        seen = {(p.name, p.rank): p.value for p in points}
+    assert seen == {
+        ("sglang:num_running_reqs", 0): 1,
+        ("sglang:num_running_reqs", 1): 2,
+        ("sglang:num_running_reqs", 1000): 5,
+        ("sglang:generation_tokens_total", None): 100,
+        ("sglang:generation_tokens_total", 1000): 100,
+    }
+    assert points.missing_reason is None
+
+
+async def test_a_scrape_counts_only_when_every_worker_answers(monkeypatch):
+    monkeypatch.setattr(telemetry, "SCRAPE_PERIOD_NS", 10**12)
+
+    def answer(times):
+        return (None, "") if times == 1 else (200, running(7))
+
+    brief = Timeouts(scrape_s=0.2)
+    async with (
+        serving(lambda _: (200, running(5))) as first,
+        serving(answer) as second,
+        telemetry.watch(first, worker_urls=(first, second), timeouts=brief) as points,
+    ):
+        assert {(p.rank, p.value) for p in points if "running" in p.name} == {(None, 5), (1000, 7)}
+        assert len({p.t_ns for p in points}) == 1
+
+
+# -- GPUs elsewhere
+
+SMI = "index, power.draw [W], utilization.gpu [%]"
+
+
+def printing(script):
+    return (sys.executable, "-c", script)
+
+
+async def watched(command, gpus=(), enough=None):
+    async with (
+        asyncio.timeout(20),
+        serving(counting) as url,
+        telemetry.watch(url, gpus=gpus, gpu_command=command) as points,
+    ):
+        while not enough(points):  # noqa: ASYNC110  # the list's growth
+            await asyncio.sleep(0.005)
+    return points
+
+
+async def test_what_a_remote_nvidia_smi_prints_is_followed():
+    script = f"""
+import time
+print("a banner", flush=True)
+print("{SMI}", flush=True)
+while True:
+    print("0, 100.5 W, 99 %", flush=True)
+    print("3, [N/A], 50 %", flush=True)
+    time.sleep(0.01)
+"""
+    points = await watched(
+        printing(script), gpus=(3,), enough=lambda p: len(values(p, "utilisation_pct")) > 2
+    )
+    of_gpus = [p for p in points if p.source == "gpu"]
+    assert {p.rank for p in of_gpus} == {3}
+    assert set(values(of_gpus, "utilisation_pct")) == {50.0}
+    assert set(values(of_gpus, "power_w")) == {None}
+    assert points.gpu_missing_reason is None
+    assert points.missing_reason is None
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (printing("import sys; sys.exit('no such host')"), "ended with status 1: no such host"),
+        (("/nowhere/nvidia-smi",), "cannot be run: No such file"),
+        (printing(f"print('{SMI}')"), "ended with status 0"),
+    ],
+)
+async def test_gpus_elsewhere_that_cannot_be_read_are_missing_with_the_reason(command, reason):
+    points = await watched(command, enough=lambda p: reason in (p.gpu_missing_reason or ""))
+    assert [p for p in points if p.source == "gpu"] == []
+
+
+async def test_gpus_that_tell_nothing_are_missing_with_the_reason(monkeypatch):
+    monkeypatch.setattr(gpu, "read_gpu", lambda _: [("power_w", None)])
+    async with serving(counting) as url, telemetry.watch(url, gpus=(0,)) as points:
+        async with asyncio.timeout(20):
+            while points.gpu_missing_reason is None:  # noqa: ASYNC110  # another task sets it
+                await asyncio.sleep(0.005)
+    assert "NVML" in points.gpu_missing_reason

@@ -1,0 +1,186 @@
+"""Arms held against the rules of SGLang's arguments, the loads, and one another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from bench.model import Finding, FindingKind, Severity
+from bench.plan.knowing import known_of
+from bench.sglang.arguments import (
+    RULES_BY_ID,
+    EffectiveSpeculative,
+    Rejection,
+    asked_text,
+    effective_speculative,
+    known_graph_batch_sizes,
+    likeness,
+    parse_arguments,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench.plan.points import Point
+    from bench.plan.servers import PlannedArm
+    from bench.scenario import LoadedScenario
+    from bench.sglang.arguments import AskedValue, Change, Known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """An arm and what becomes of its arguments."""
+
+    arm: PlannedArm
+    asked: Mapping[str, AskedValue]
+    known: Known
+    effective: EffectiveSpeculative
+
+
+def look_at(loaded: LoadedScenario, arm: PlannedArm, *, simulated: bool) -> LookedAt:
+    """An arm as the rules see it.
+
+    Raises:
+        ScenarioError: SGLang would not start with it.
+    """
+    asked = parse_arguments(arm.server.arguments)
+    known = known_of(loaded.scenario, arm.server, simulated=simulated)
+    effective = effective_speculative(asked, known)
+    if isinstance(effective, Rejection):
+        raise loaded.rejected(
+            _key(arm), f"{effective.reason} {effective.fix} (rule {effective.rule})"
+        )
+    return LookedAt(arm=arm, asked=asked, known=known, effective=effective)
+
+
+def _key(arm: PlannedArm) -> str:
+    return f"arms.{arm.name}.speculative" if arm.is_speculative else "server.arguments"
+
+
+def advice_of(looked: LookedAt) -> Iterator[Finding]:
+    """What will not be as it was asked, and what the rules advise; the arm is measured anyway."""
+    for change in looked.effective.changes:
+        if change.asked is not None:
+            yield _note(looked, f"{change.sentence}.")
+    for advice in looked.effective.advice:
+        yield _note(looked, f"{advice.rule}: {advice.text} {advice.fix}")
+
+
+def _note(looked: LookedAt, message: str) -> Finding:
+    return Finding(
+        kind=FindingKind.ARGUMENTS_ADVICE,
+        severity=Severity.NOTE,
+        message=message,
+        advice="Ask for what will be, and leave out what does nothing (docs/arguments.md).",
+        arm=looked.arm.name,
+    )
+
+
+# -------------------------------------------------------------------------------------- the loads
+
+
+def check_loads(
+    loaded: LoadedScenario, looked: LookedAt, points: Sequence[Point]
+) -> Iterator[Finding]:
+    """Whether prompts and answers fit the context, and the largest load the CUDA graphs.
+
+    Raises:
+        ScenarioError: A workload that the server would refuse every request of.
+    """
+    context_tok = _context_tok(looked)
+    reserved_tok = looked.effective.reserved_tok or 0
+    for workload in {point.workload.name: point.workload for point in points}.values():
+        wanted_tok = (workload.input_tok or 1) + workload.max_output_tok + reserved_tok
+        if context_tok is None or wanted_tok <= context_tok:
+            continue
+        kept = f", and {reserved_tok} that speculation keeps for drafts" if reserved_tok else ""
+        raise loaded.rejected(
+            f"workloads.{workload.name}.max_output_tok",
+            f"a prompt of {workload.input_tok or 'at least 1'} tokens and an answer of "
+            f"{workload.max_output_tok}{kept} are more than the context of {context_tok} of arm "
+            f"{looked.arm.name}: SGLang refuses such requests. Give a larger --context-length, or "
+            "shorter prompts or answers (rule context)",
+        )
+    yield from _graphs(looked, points)
+
+
+def _context_tok(looked: LookedAt) -> int | None:
+    given = whole_number(asked_text(looked.asked, "context_length") or "")
+    target = looked.known.target
+    return given if given is not None or target is None else target.context_len_tok
+
+
+def _graphs(looked: LookedAt, points: Sequence[Point]) -> Iterator[Finding]:
+    sizes = known_graph_batch_sizes(looked.asked, looked.effective, looked.known)
+    largest = max((point.load.concurrency or 0 for point in points), default=0)
+    ranks = whole_number(asked_text(looked.asked, "attn_dp_size") or "") or 1
+    if sizes and math.ceil(largest / ranks) > sizes[-1]:
+        yield _note(
+            looked,
+            f"C44: CUDA graphs are captured for batches up to {sizes[-1]}, and the largest load "
+            f"is {largest}: it decodes without graphs. Give --cuda-graph-max-bs-decode "
+            f"{math.ceil(largest / ranks)} in server.arguments.",
+        )
+
+
+# ------------------------------------------------------------------------------------- likenesses
+
+
+def check_alike(
+    loaded: LoadedScenario, looked_at: Sequence[LookedAt], *, simulated: bool
+) -> Iterator[Finding]:
+    """Arms that are the same server.
+
+    Arms that ask the same are taken for what they are, a check of the bench against itself. Arms
+    that ask for different things and get the same are a mistake: rejected where that is certain.
+
+    Raises:
+        ScenarioError: Two arms are certain to be the same by what the server changes.
+    """
+    for first, second in combinations(looked_at, 2):
+        if not _alike(first, second, simulated=simulated):
+            continue
+        why = [
+            change
+            for looked in (first, second)
+            for change in looked.effective.changes
+            if change.asked is not None or RULES_BY_ID[change.rule].id == "auto"
+        ]
+        told = "; ".join(dict.fromkeys(change.sentence for change in why))
+        names = f"arms {first.arm.name} and {second.arm.name} are the same server"
+        same_asked = first.asked == second.asked
+        if not same_asked and _is_certain((first, second), why):
+            raise loaded.rejected(
+                _key(second.arm),
+                f"{names} once SGLang has resolved their arguments"
+                + (f" ({told})" if told else "")
+                + ". Remove one of them",
+            )
+        yield Finding(
+            kind=FindingKind.ARMS_ALIKE,
+            severity=Severity.NOTE,
+            message=f"{names}"
+            + ("." if same_asked else f" by SGLang's rules{f' ({told})' if told else ''}."),
+            advice="What differs between them is noise: remove one, unless that is the question.",
+            arm=second.arm.name,
+        )
+
+
+def _alike(first: LookedAt, second: LookedAt, *, simulated: bool) -> bool:
+    if simulated and first.arm.acceptance != second.arm.acceptance:
+        return False
+    return first.arm.server.environment == second.arm.server.environment and likeness(
+        first.asked, first.effective
+    ) == likeness(second.asked, second.effective)
+
+
+def _is_certain(pair: tuple[LookedAt, LookedAt], changes: Sequence[Change]) -> bool:
+    """Whether what makes two arms the same holds on the server's version."""
+    if all(looked.known.is_supported for looked in pair):
+        return True
+    return not any(looked.effective.without_effect for looked in pair) and all(
+        RULES_BY_ID[change.rule].always for change in changes
+    )

@@ -1,0 +1,111 @@
+"""Adaptive speculation: whether it stays on, and what it begins with.
+
+Source: SGLang 0.5.23, `speculative/adaptive_spec_params.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bench.sglang.arguments.working import Working
+
+DEFAULT_CANDIDATE_STEPS: Final = (0, 1, 3, 5, 7)
+"""The union over batch sizes of SGLang's own configuration."""
+
+_MULTI_LAYER: Final = frozenset(
+    {
+        "GigaChat35ForCausalLM",
+        "MiMoV2FlashForCausalLM",
+        "MiMoV2ForCausalLM",
+        "Step3p5ForCausalLM",
+        "Step3p7ForConditionalGeneration",
+    }
+)
+
+
+def is_adaptive(work: Working) -> bool:
+    """Whether adaptive speculation is on now."""
+    return work.flag("speculative_adaptive")
+
+
+def is_multi_layer(work: Working) -> bool:
+    """Whether the draft has several layers, asked for or by the target's architecture."""
+    target = work.known.target
+    return work.flag("enable_multi_layer_eagle") or (
+        work.algorithm == "EAGLE" and target is not None and target.architecture in _MULTI_LAYER
+    )
+
+
+def resolve_adaptive(work: Working) -> None:
+    """C28 and C29: turned off where it cannot be, else begun in the middle of its candidates."""
+    if not is_adaptive(work):
+        work.ignore("idle", "speculative_adaptive_config", "adaptive speculation is not on")
+        return
+    reason = _unsupported(work)
+    if reason is not None:
+        work.settle("C28", "speculative_adaptive", value=False, why=reason)
+        work.ignore("C28", "speculative_adaptive_config", "adaptive speculation is turned off")
+        return
+    work.values["speculative_adaptive"] = True
+    if work.number("speculative_eagle_topk") is None:
+        work.settle("C29", "speculative_eagle_topk", 1, "adaptive speculation drafts chains")
+    candidates = candidate_steps(work.text("speculative_adaptive_config"))
+    if candidates is None:
+        return
+    if work.number("speculative_num_steps") is None:
+        middle = candidates[len(candidates) // 2]
+        work.settle("C29", "speculative_num_steps", middle, "it is the middle candidate")
+    steps = work.number("speculative_num_steps")
+    assert steps is not None
+    if steps not in candidates:
+        work.refuse(
+            "C29",
+            f"--speculative-num-steps {steps} is none of the steps that adaptive speculation "
+            f"chooses from, {', '.join(map(str, candidates))}: SGLang stops at start.",
+            "Give one of these, or leave it out.",
+        )
+    work.settle(
+        "C29", "speculative_num_draft_tokens", steps + 1, "adaptive speculation drafts chains"
+    )
+    work.most_draft_tokens = max(candidates[-1], steps) + 1
+
+
+def _unsupported(work: Working) -> str | None:
+    """Why the server turns it off; None: it does not."""
+    topk = work.number("speculative_eagle_topk")
+    reasons = (
+        (work.algorithm not in {"EAGLE", "EAGLE3"}, f"{work.algorithm} cannot adapt"),
+        (topk not in {None, 1}, f"topk is {topk}, and only chains adapt"),
+        (work.attention_dp > 1, "attention data parallelism cannot adapt"),
+        (is_multi_layer(work), "multi-layer EAGLE cannot adapt"),
+        (work.flag("enable_two_batch_overlap"), "two-batch overlap cannot adapt"),
+        (work.flag("enable_pdmux"), "pdmux cannot adapt"),
+    )
+    return next((text for holds, text in reasons if holds), None)
+
+
+def candidate_steps(config_path: str | None) -> tuple[int, ...] | None:
+    """All steps that an adaptive configuration may choose, rising.
+
+    Args:
+        config_path: Of `--speculative-adaptive-config`; None: SGLang's own.
+
+    Returns:
+        None when the file cannot be read here, or has no candidates.
+    """
+    if config_path is None:
+        return DEFAULT_CANDIDATE_STEPS
+    try:
+        config = json.loads(Path(config_path).expanduser().read_text(encoding="utf-8"))
+        found = {
+            int(steps)
+            for size, entry in config.items()
+            if size.isdigit()
+            for steps in entry["candidate_steps"]
+        }
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        return None
+    return tuple(sorted(found)) or None

@@ -1,0 +1,98 @@
+"""CUDA graphs of decoding: which batch sizes are captured.
+
+Source: SGLang 0.5.23, `arg_groups/cuda_graph_hook.py`, `memory_hook.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from bench.sglang.arguments.parsing import asked_text, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.sglang.arguments.known import Known
+    from bench.sglang.arguments.outcome import EffectiveSpeculative
+    from bench.sglang.arguments.parsing import AskedValue
+
+# (memory in GiB below, most with fewer than 4 GPUs a rank, most with more)
+_DEFAULT_MOST: Final = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512))
+_MANY: Final = 512
+
+
+def default_most_batch(memory_gib: float, tp: int) -> int:
+    """The largest batch captured by default on GPUs of this memory."""
+    for below_gib, few, many in _DEFAULT_MOST:
+        if memory_gib < below_gib:
+            return many if tp >= 4 else few
+    return _MANY
+
+
+def generated_batch_sizes(most: int, *, speculative: bool) -> tuple[int, ...]:
+    """The list that SGLang makes up to `most`, rising; finer with speculation (C44)."""
+    if speculative:
+        sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
+        sizes += range(272, most + 1, 16)
+    else:
+        sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16)]
+        sizes += range(512, most + 1, 32)
+    return tuple(sorted({*(size for size in sizes if size < most), most}))
+
+
+def graph_batch_sizes(
+    asked: Mapping[str, AskedValue], effective: EffectiveSpeculative, *, default_most: int
+) -> tuple[int, ...]:
+    """Batch sizes that are captured for decoding, rising; empty: none are.
+
+    Args:
+        asked: The record of `parse_arguments`.
+        effective: What became of it.
+        default_most: The largest batch that the GPUs' memory allows by default.
+    """
+    config = _config(asked)
+    is_off = config.get("backend", asked_text(asked, "cuda_graph_backend_decode")) == "disabled"
+    if is_off or any(
+        asked.get(dest) is True for dest in ("disable_cuda_graph", "disable_decode_cuda_graph")
+    ):
+        return ()
+    given = config.get("bs", asked.get("cuda_graph_bs_decode"))
+    if isinstance(given, list):
+        numbers = (whole_number(str(size)) for size in given)
+        return tuple(sorted({size for size in numbers if size is not None}))
+    most = config.get("max_bs", asked_text(asked, "cuda_graph_max_bs_decode"))
+    largest = None if most is None else whole_number(str(most))
+    if largest is None:
+        limit = effective.max_running_requests
+        largest = default_most if limit is None else min(default_most, limit)
+    if asked.get("disable_cuda_graph_padding") is True:
+        return tuple(range(1, largest + 1))
+    return generated_batch_sizes(largest, speculative=effective.algorithm is not None)
+
+
+def known_graph_batch_sizes(
+    asked: Mapping[str, AskedValue], effective: EffectiveSpeculative, known: Known
+) -> tuple[int, ...] | None:
+    """As `graph_batch_sizes`; None where nothing tells what the GPUs' memory allows."""
+    if known.gpu == "cpu" or asked_text(asked, "device") == "cpu":
+        return None
+    if known.gpu_memory_gib is not None:
+        tp = whole_number(asked_text(asked, "tp_size") or "1") or 1
+        most = default_most_batch(known.gpu_memory_gib, tp)
+        return graph_batch_sizes(asked, effective, default_most=most)
+    # Whatever the memory, without a size of its own the command line does not tell.
+    small, large = (
+        graph_batch_sizes(asked, effective, default_most=most) for most in (1, 1 << 20)
+    )
+    return small if small == large else None
+
+
+def _config(asked: Mapping[str, AskedValue]) -> dict[str, object]:
+    """The decode part of `--cuda-graph-config`, which wins over the other options."""
+    try:
+        config = json.loads(asked_text(asked, "cuda_graph_config") or "{}")
+    except ValueError:
+        return {}
+    decode = config.get("decode") if isinstance(config, dict) else None
+    return decode if isinstance(decode, dict) else {}

@@ -1,0 +1,194 @@
+"""SGLang's own resolution of a command line: asked of the server's Python, before a launch.
+
+It takes seconds, needs no weights and no GPU memory, and overrides the rules of
+`bench.sglang.arguments`, which are those of one version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.sglang.arguments import (
+    SUPPORTED,
+    EffectiveSpeculative,
+    Known,
+    Rejection,
+    asked_text,
+    effective_speculative,
+    parse_arguments,
+    read_model_facts,
+)
+from bench.sglang.arguments.outcome import as_text
+from bench.sglang.own_script import MARKER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TIMEOUT_S: Final = 180.0
+"""What importing SGLang from a slow disk may take, in seconds of the world."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnResolution:
+    """What SGLang made of a command line, or why it could not be asked.
+
+    Attributes:
+        version: SGLang's version; None when it could not be imported.
+        resolved: Its server arguments; None when it refused them or could not be asked.
+        refusal: Why it would not start with them, in its own words.
+        not_asked: Why it could not be asked.
+    """
+
+    version: str | None = None
+    resolved: Mapping[str, object] | None = None
+    refusal: str | None = None
+    not_asked: str | None = None
+
+
+async def ask_sglang(
+    python: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    gpus: int,
+    working_dir: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> OwnResolution:
+    """Have SGLang resolve a server's arguments.
+
+    Args:
+        python: The command of a Python in which SGLang can be imported.
+        arguments: The server's arguments.
+        environment: The server's environment.
+        gpus: How many GPUs it uses; for 0 none is shown to it.
+        working_dir: Where the server runs.
+        timeout_s: After this it is given up, in seconds of the world.
+    """
+    script = Path(__file__).with_name("own_script.py").read_text(encoding="utf-8")
+    environment = dict(environment)
+    if gpus == 0:
+        environment.setdefault("CUDA_VISIBLE_DEVICES", "")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(*python, "-c", script, *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+            cwd=working_dir,
+            start_new_session=True,
+            limit=1 << 24,
+        )
+    except OSError as error:
+        return OwnResolution(not_asked=f"{python[0]}: {error.strerror or error}")
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, err = await process.communicate()
+    except TimeoutError:
+        return OwnResolution(not_asked=f"no answer within {timeout_s:g} s")
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    return _answer(out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
+
+
+def _answer(out: str, err: str, exit_code: int | None) -> OwnResolution:
+    lines = [line for line in out.splitlines() if line.startswith(MARKER)]
+    try:
+        said = json.loads(lines[-1].removeprefix(MARKER))
+    except (IndexError, ValueError):
+        last = err.strip().splitlines()[-1:] or ["nothing"]
+        return OwnResolution(not_asked=f"exit status {exit_code}, and at the end {last[0]}")
+    if said.get("stage") == "import":
+        return OwnResolution(not_asked=f"SGLang cannot be imported: {said['error']}")
+    return OwnResolution(
+        version=said["version"], resolved=said.get("resolved"), refusal=said.get("error")
+    )
+
+
+# ----------------------------------------------------------------------------- the rules beside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """SGLang's own answer beside ours.
+
+    Attributes:
+        refusal: Why SGLang would not start, with our rule and what to do where we have one; None:
+            it would.
+        fix: What to do about that.
+        disagreements: Where the two differ, a sentence each.
+    """
+
+    refusal: str | None = None
+    fix: str | None = None
+    disagreements: tuple[str, ...] = field(default=())
+
+
+def judge(
+    arguments: Sequence[str], own: OwnResolution, *, environment: Mapping[str, str]
+) -> Judgement:
+    """Hold SGLang's own answer against the rules; its own counts.
+
+    Args:
+        arguments: The server's arguments.
+        own: What SGLang made of them.
+        environment: The server's own variables.
+    """
+    if own.not_asked is not None:
+        return Judgement()
+    asked = parse_arguments(arguments)
+    known = Known(
+        version=own.version,
+        target=read_model_facts(asked_text(asked, "model_path") or ""),
+        draft=read_model_facts(asked_text(asked, "speculative_draft_model_path") or ""),
+        environment=environment,
+    )
+    ours = effective_speculative(asked, known)
+    if own.refusal is not None:
+        return _refused(own, ours)
+    of = f"SGLang {own.version}" + ("" if own.version == SUPPORTED else f", not {SUPPORTED},")
+    if isinstance(ours, Rejection):
+        # Trees that are too large, or drafts that do not fit, show only after loading.
+        return Judgement(
+            disagreements=(f"rule {ours.rule} rejects what {of} takes: {ours.reason}",)
+        )
+    resolved = own.resolved or {}
+    told = [
+        f"rule {advice.rule} would refuse what {of} takes: {advice.text}"
+        for advice in ours.advice
+        if advice.refused
+    ]
+    told += [
+        f"{dest} is {_text(resolved[dest])} in {of} and {as_text(value)} by the rules"
+        for dest, value in ours.values
+        if dest in resolved and _text(resolved[dest]) != as_text(value)
+    ]
+    return Judgement(disagreements=tuple(told))
+
+
+def _refused(own: OwnResolution, ours: EffectiveSpeculative | Rejection) -> Judgement:
+    refusal = f"SGLang {own.version} refuses its arguments: {own.refusal}"
+    if isinstance(ours, Rejection):
+        return Judgement(refusal=f"{refusal}. Rule {ours.rule}: {ours.reason}", fix=ours.fix)
+    advised = next((advice for advice in ours.advice if advice.refused), None)
+    if advised is not None:
+        return Judgement(
+            refusal=f"{refusal}. Rule {advised.rule}: {advised.text}", fix=advised.fix
+        )
+    return Judgement(refusal=refusal, fix="Change the arm's arguments as that says.")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(value)
+    return value if isinstance(value, str) else json.dumps(value)

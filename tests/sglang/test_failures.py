@@ -1,0 +1,186 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.sglang.failures import (
+    ACTIONS,
+    HANG_S,
+    Action,
+    FailureClass,
+    classify_start,
+    find_failure,
+    find_hang,
+)
+from bench.sglang.start_lines import READY_TEXT
+
+BEGIN = "Capture cuda graph begin. This can take up to several minutes. avail mem=13.38 GB"
+
+
+@pytest.mark.parametrize(
+    ("expected", "line"),
+    [
+        (
+            "kv_pool_too_small",
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        ),
+        ("cuda_oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("cuda_oom", "RuntimeError: CUDA error: out of memory"),
+        ("cuda_oom", "torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate"),
+        (
+            "port_in_use",
+            "[Errno 98] error while attempting to bind on address: address already in use",
+        ),
+        ("port_in_use", "OSError: [Errno 98] Address already in use"),
+        ("port_in_use", "ValueError: port 30000 is already in use"),
+        (
+            "nccl_port_in_use",
+            "torch.distributed.DistNetworkError: The server socket failed (EADDRINUSE)",
+        ),
+        (
+            "nccl_port_in_use",
+            (
+                "RuntimeError: The server socket has failed to listen on any local network "
+                "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: "
+                "address already in use"
+            ),
+        ),
+        ("nccl_port_in_use", "NCCL WARN Call to bind failed: Address already in use"),
+        ("bad_spec_args", "RuntimeError: selected index k out of range"),
+        (
+            "bad_spec_args",
+            "TypeError: '>' not supported between instances of 'NoneType' and 'int'",
+        ),
+        ("bad_spec_args", "EAGLE is not supported in decode attention backend torch_native"),
+        (
+            "bad_spec_args",
+            (
+                "ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported for "
+                "the flashinfer backend"
+            ),
+        ),
+        ("bad_spec_args", "AttributeError: 'Qwen2ForCausalLM' has no attribute 'set_embed'"),
+        (
+            "bad_arguments",
+            "launch_server.py: error: ambiguous option: --cuda-graph-max-bs could match",
+        ),
+        ("cuda_illegal_access", "torch.AcceleratorError: CUDA error: an illegal memory access"),
+        ("cuda_illegal_access", "RuntimeError: CUDA error: device-side assert triggered"),
+        (
+            "spec_runtime_bug",
+            (
+                "RuntimeError: Sizes of tensors must match except in dimension 1. Expected size 6 "
+                "but got size 8 for tensor number 1 in the list."
+            ),
+        ),
+        (
+            "spec_runtime_bug",
+            "length of new_indices: 5 != length of topk_p: 7, this should not happen",
+        ),
+        ("graph_capture_failed", "Exception: Capture cuda graph failed: no kernel image"),
+        (
+            "host_oom",
+            "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). ",
+        ),
+        ("model_not_found", "OSError: /m does not appear to have a file named config.json"),
+        ("hang", "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"),
+        ("exception", "KeyError: 'x'"),
+        ("exception", "TypeError: argument of type 'NoneType' is not iterable"),
+        ("child_died", "Received sigquit from a child process. It usually means it failed."),
+    ],
+)
+def test_failures_are_told_apart(expected, line):
+    failure = find_failure(["Load weight begin.", line, "kill_process_tree called: pid=1"])
+    assert failure is not None
+    assert failure.failure_class == expected
+    assert failure.line == line.strip()
+    assert failure.advice
+
+
+def test_every_class_says_what_to_do():
+    assert set(ACTIONS) == set(FailureClass)
+    assert FailureClass.PORT_IN_USE.action is Action.RETRY_ONCE
+
+
+def test_the_most_specific_line_tells_the_class():
+    failure = find_failure(
+        [
+            "Scheduler hit an exception: Traceback (most recent call last):",
+            '  File "/x/sglang/srt/speculative/eagle_worker.py", line 325, in verify',
+            "torch.OutOfMemoryError: CUDA out of memory.",
+            "Received sigquit from a child process. It usually means the child failed.",
+        ]
+    )
+    assert failure is not None
+    assert failure.failure_class is FailureClass.CUDA_OOM
+
+
+@pytest.mark.parametrize(
+    ("place", "raised", "expected"),
+    [
+        ("speculative/eagle_worker.py", "KeyError: 7", "spec_runtime_bug"),
+        ("arg_groups/speculative_hook.py", "AssertionError", "bad_spec_args"),
+        ("managers/scheduler.py", "KeyError: 7", "exception"),
+    ],
+)
+def test_a_traceback_is_told_by_where_it_went(place, raised, expected):
+    failure = find_failure(
+        [
+            "[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent …",
+            f'  File "/x/sglang/srt/{place}", line 325, in f',
+            "    self.g()",
+            raised,
+        ]
+    )
+    assert failure is not None
+    assert failure.failure_class == expected
+    if expected != "exception":
+        assert failure.line == raised
+
+
+def test_a_log_without_a_failure_has_none():
+    assert find_failure(["Load weight begin.", READY_TEXT]) is None
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        BEGIN,
+        "Capture target verify CUDA graph begin. backend=full, bs=[1, 2], avail mem=26.27 GB",
+        "Capturing batches (bs=160 avail_mem=3.2 GB):   4%|4 | 1/23 [00:03<01:13,  3.34s/it]",
+        "  4%|4         | 1/23 [00:03<01:13,  3.34s/it]",
+    ],
+)
+def test_a_silent_graph_capture_is_a_hang_there(last):
+    assert find_hang([last]).failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
+
+
+def test_another_silence_is_a_hang():
+    assert find_hang([BEGIN, "Capture cuda graph end."]).failure_class is FailureClass.HANG
+    assert find_hang([]).failure_class is FailureClass.HANG
+    loading = "Loading safetensors checkpoint shards:  90% Completed | 128/142 [00:08<00:02]"
+    assert find_hang([loading]).failure_class is FailureClass.HANG
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "silent_s", "expected"),
+    [
+        ([BEGIN], None, 10, None),
+        ([BEGIN], None, HANG_S, "hang_in_graph_capture"),
+        (["Load weight begin. avail mem=92.50 GB"], None, 900, "hang"),
+        ([READY_TEXT], None, 5000, "ready"),
+        ([READY_TEXT, "torch.OutOfMemoryError: CUDA out of memory."], None, 1, "cuda_oom"),
+        ([READY_TEXT], -9, 1, "child_died"),
+        (["usage: launch_server.py"], 2, 1, "bad_arguments"),
+        ([], 1, 1, "child_died"),
+        ([], None, 0, None),
+    ],
+)
+def test_what_became_of_a_start(lines, exit_code, silent_s, expected):
+    assert classify_start(lines, exit_code=exit_code, silent_s=silent_s) == expected
+
+
+@given(st.lists(st.text(max_size=60), max_size=5))
+@settings(deadline=None, max_examples=50)
+def test_no_log_breaks_the_reading(lines):
+    find_failure(lines)
+    classify_start(lines, exit_code=None, silent_s=1000)
