@@ -33,6 +33,7 @@ def fingerprint() -> dict[str, object]:
             "gpus": machine.gpus(),
         },
         "context": {
+            "specdyno_commit": software.commit(),
             "boot_id": machine.boot_id(),
             "cpu_governor": machine.cpu_governor(),
             "gpu_topology": machine.topology(),

@@ -55,18 +55,35 @@ ROOT = Path(__file__).parents[2]
 """The folder that holds the package: a checkout, or site-packages."""
 
 
+MEASURING = "bench"
+"""The folder whose code can change a number: a run can be resumed after a change elsewhere."""
+
+
 @fact
 def specdyno() -> dict[str, object]:
-    """Our version and, in a git checkout, {commit, dirty, diff_sha256}: which code it was."""
-    facts: dict[str, object] = {"version": version("specdyno"), "commit": None}
-    # Only a checkout of ours: in site-packages git would tell of the repository around it, if any.
-    if not (ROOT / ".git").exists():
+    """Our version and, in a git checkout, {tree, dirty, diff_sha256} of the code that measures.
+
+    `tree` is git's id of the folder as committed; commits that leave it alone do not change it.
+    """
+    facts: dict[str, object] = {"version": version("specdyno"), "tree": None}
+    if not _is_checkout():
         return facts
-    commit = _git("rev-parse", "HEAD")
-    difference = _git("diff", "HEAD")
+    tree = _git("rev-parse", f"HEAD:{MEASURING}")
+    difference = _git("diff", "HEAD", "--", MEASURING)
     dirty = None if difference is None else bool(difference)
     diff_sha256 = hashlib.sha256((difference or "").encode()).hexdigest() if dirty else None
-    return {**facts, "commit": commit, "dirty": dirty, "diff_sha256": diff_sha256}
+    return {**facts, "tree": tree, "dirty": dirty, "diff_sha256": diff_sha256}
+
+
+@fact
+def commit() -> str | None:
+    """The commit of a git checkout; None when installed otherwise."""
+    return _git("rev-parse", "HEAD") if _is_checkout() else None
+
+
+def _is_checkout() -> bool:
+    # Only a checkout of ours: in site-packages git would tell of the repository around it, if any.
+    return (ROOT / ".git").exists()
 
 
 @fact

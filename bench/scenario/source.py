@@ -153,7 +153,7 @@ def _other_scenarios(folder: Path, asked: str | None) -> str:
     except OSError:
         return f"There is no folder {folder} either. Give the path of a scenario's YAML file."
     if not names:
-        return f"There is no YAML file in {folder}. Give the path of a scenario."
+        return f"There is no YAML file in {folder.absolute()}. Give the path of a scenario."
     return nearest(asked, names) if asked else f"In it: {', '.join(names)}."
 
 

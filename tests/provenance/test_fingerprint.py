@@ -150,23 +150,34 @@ def git(folder, *arguments):
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     git(tmp_path, "init", "-q")
-    (tmp_path / "code.py").write_text("one\n")
-    git(tmp_path, "add", "code.py")
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "code.py").write_text("one\n")
+    git(tmp_path, "add", "bench")
     git(tmp_path, "commit", "-q", "-m", "first")
     monkeypatch.setattr(software, "ROOT", tmp_path)
     return tmp_path
 
 
 def test_a_checkout_tells_its_commit(checkout):
+    assert software.commit() == git(checkout, "rev-parse", "HEAD")
     told = software.specdyno()
-    assert told["commit"] == git(checkout, "rev-parse", "HEAD")
+    assert told["tree"] == git(checkout, "rev-parse", "HEAD:bench")
     assert (told["dirty"], told["diff_sha256"]) == (False, None)
 
 
+def test_what_measures_nothing_changes_nothing(checkout):
+    before = software.specdyno()
+    (checkout / "README.md").write_text("words\n")
+    git(checkout, "add", "README.md")
+    assert software.specdyno() == before
+    git(checkout, "commit", "-q", "-m", "second")
+    assert software.specdyno() == before
+
+
 def test_changed_code_is_dirty_and_one_change_differs_from_another(checkout):
-    (checkout / "code.py").write_text("two\n")
+    (checkout / "bench" / "code.py").write_text("two\n")
     first = software.specdyno()
-    (checkout / "code.py").write_text("three\n")
+    (checkout / "bench" / "code.py").write_text("three\n")
     second = software.specdyno()
     assert first["dirty"]
     assert second["dirty"]
@@ -179,4 +190,5 @@ def test_an_installed_package_does_not_take_the_repository_around_it_for_ours(
     installed = checkout / "venv" / "site-packages"
     installed.mkdir(parents=True)
     monkeypatch.setattr(software, "ROOT", installed)
-    assert software.specdyno() == {"version": software.version("specdyno"), "commit": None}
+    assert software.specdyno() == {"version": software.version("specdyno"), "tree": None}
+    assert software.commit() is None
