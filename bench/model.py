@@ -28,8 +28,8 @@ class Api(StrEnum):
 class LauncherTemplate:
     """How a server is started through another program: argv lists with places to fill in.
 
-    A place is `{argv}`, `{env}`, `{name}`, `{port}` or `{term_s}` (docs/launchers.md). A word that
-    is just `{argv}` or `{env}` becomes as many words as these have; inside a longer word they are
+    A place is `{argv}`, `{env}`, `{name}`, `{port}`, `{local_port}` (of this machine, to forward
+    from) or `{term_s}` (docs/launchers.md). A word that is just `{argv}` or `{env}` becomes as many words as these have; inside a longer word they are
     quoted for a shell.
 
     Attributes:
@@ -40,8 +40,8 @@ class LauncherTemplate:
         alive: Ends with status 0, and prints something if and only if the server lives.
         log: Follows its log, where `start` does not print it.
         forward: Makes its port reachable, for as long as it runs.
-        environ: Prints the environments of its processes: variables end with NUL, environments
-            with two.
+        environ: Prints the environments of its processes as /proc/PID/environ has them; of
+            several, each with the bytes 0, 1 and 0 behind it.
         variable: The words that pass one variable on, `{name}` and `{value}` filled in.
         bind: What the server is given as `--host`.
         base_url: Where bench reaches it.

@@ -116,7 +116,8 @@ def _context_tok(looked: LookedAt) -> int | None:
 def _graphs(looked: LookedAt, points: Sequence[Point]) -> Iterator[Finding]:
     sizes = known_graph_batch_sizes(looked.asked, looked.effective, looked.known)
     largest = max((point.load.concurrency or 0 for point in points), default=0)
-    ranks = whole_number(asked_text(looked.asked, "attn_dp_size") or "") or 1
+    given = (asked_text(looked.asked, dest) for dest in ("attn_dp_size", "dp_size"))
+    ranks = max(whole_number(text or "") or 1 for text in given)  # each decodes its share
     if sizes and math.ceil(largest / ranks) > sizes[-1]:
         yield _note(
             looked,

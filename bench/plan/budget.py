@@ -139,7 +139,7 @@ def _most_wanted_first(pair: Sequence[Launch]) -> list[Point]:
 
 def halving(count: int) -> list[int]:
     """0, the last, the middle, the middles of the halves, …: each place once."""
-    order = [place for place in dict.fromkeys((0, count - 1)) if place >= 0]
+    order = [place for place in dict.fromkeys((0, count - 1)) if 0 <= place < count]
     while len(order) < count:
         taken = sorted(order)
         gaps = [(b - a, -a) for a, b in pairwise(taken)]

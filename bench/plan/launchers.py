@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from bench.scenario import Launcher, LoadedScenario
 
-RUN_PLACES: Final = ("argv", "env", "name", "port", "term_s")
-"""Filled in at each start; `variable` has `variable` and `value` instead."""
-
 COMMANDS: Final = (
     *("start", "alive", "stop", "force_stop", "log", "forward", "environ", "gpu_watch"),
 )
@@ -40,9 +37,10 @@ _REMOTE_ALIVE = f"( {_REMOTE_FIND}kill -s 0 -- -$p 2>/dev/null && echo alive ); 
 _REMOTE_STOP = f"{_REMOTE_FIND}kill -s TERM -- -$p 2>/dev/null"
 _REMOTE_FORCE_STOP = f'( {_REMOTE_FIND}kill -s KILL -- -$p 2>/dev/null ); rm -f "$1"'
 _REMOTE_ENVIRON = (
-    f'{_REMOTE_FIND}for q in $(pgrep -g $p); do cat /proc/$q/environ && printf "\\0"; done'
+    f'{_REMOTE_FIND}for q in $(pgrep -g $p); do cat /proc/$q/environ && printf "\\0\\001\\0"; done'
 )
 _REMOTE_FILE = "/tmp/{name}.pid"  # noqa: S108  # unguessable, and made with noclobber
+_FORWARDED: Final = "http://127.0.0.1:{local_port}"
 _SMI: Final = "{nvidia_smi}"
 
 
@@ -111,7 +109,7 @@ def _ssh(launcher: Launcher) -> LauncherTemplate:
         return shlex.join(("sh", "-c", script, "specdyno", _REMOTE_FILE, *words))
 
     start = shlex.join(("setsid", "--wait")) + f" {remote(_REMOTE_START)} {{env}} {{argv}}"
-    forward = ("-o", "ExitOnForwardFailure=yes", "-L", "127.0.0.1:{port}:127.0.0.1:{port}")
+    forward = ("-o", "ExitOnForwardFailure=yes", "-L", "127.0.0.1:{local_port}:127.0.0.1:{port}")
     return LauncherTemplate(
         kind="ssh",
         start=(*ssh, *forward, *launcher.start_options, "{host}", start),
@@ -120,6 +118,7 @@ def _ssh(launcher: Launcher) -> LauncherTemplate:
         force_stop=(*ssh, "{host}", remote(_REMOTE_FORCE_STOP)),
         environ=(*ssh, "{host}", remote(_REMOTE_ENVIRON)),
         variable=("{variable}={value}",),
+        base_url=_FORWARDED,
         gpu_watch=(*ssh, "{host}", _SMI),
     )
 
@@ -164,7 +163,8 @@ def _kubectl(launcher: Launcher) -> LauncherTemplate:
             "--ignore-not-found",
         ),
         log=(*kubectl, "logs", "--follow", "pod/{name}"),
-        forward=(*kubectl, "port-forward", "pod/{name}", "{port}:{port}"),
+        forward=(*kubectl, "port-forward", "pod/{name}", "{local_port}:{port}"),
+        base_url=_FORWARDED,
         environ=(*kubectl, "exec", "{name}", "--", "cat", "/proc/1/environ"),
         variable=("--env", "{variable}={value}"),
         gpu_watch=(*kubectl, "exec", "{name}", "--", _SMI),
@@ -218,8 +218,12 @@ def _check_keys(loaded: LoadedScenario, launcher: Launcher) -> None:
 
 
 def _check_places(loaded: LoadedScenario, template: LauncherTemplate) -> None:
-    everywhere = ("name", "port", "term_s", "host", "image")
-    known = {"variable": ("variable", "value"), "bind": ("host",), "base_url": ("host", "port")}
+    everywhere = ("name", "port", "local_port", "term_s", "host", "image")
+    known = {
+        "variable": ("variable", "value"),
+        "bind": ("host",),
+        "base_url": ("host", "port", "local_port"),
+    }
     for key in (*COMMANDS, "variable", "bind", "base_url"):
         value = getattr(template, key)
         places = known.get(key, (*everywhere, "argv", "env") if key == "start" else everywhere)

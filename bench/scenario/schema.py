@@ -78,7 +78,7 @@ class Launcher(_Block):
     """Words for the command that starts a server alone, e.g. [--gpus, all]."""
     start: Words | None = None
     """Starts a server; {argv} is its command line, {env} its environment, {name} a name of its
-    own, {port} its port."""
+    own, {port} its port, {local_port} one of this machine to forward from."""
     stop: Words | None = None
     """Ends the server called {name}; {term_s} is how long it may take. Templates must have it."""
     force_stop: Words | None = None
@@ -96,7 +96,7 @@ class Launcher(_Block):
     bind: Text | None = None
     """The address that the server is told to listen on."""
     base_url: Text | None = None
-    """Where bench reaches the server, with {port}."""
+    """Where bench reaches the server, with {port} or {local_port}."""
     gpus_seen: Literal["local", "remote"] | None = None
     """Whether the server's GPUs are this machine's, to be watched through its driver."""
     gpu_watch: Words | None = None

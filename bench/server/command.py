@@ -29,6 +29,9 @@ HOST = "127.0.0.1"
 MIN_SECRET_CHARS = 6
 """Shorter texts would be replaced where they are no secret; bench.http's patterns find them."""
 
+GONE_S = 10.0
+"""How long a server that was ended for certain may still be found, in seconds of the world."""
+
 KEEPER_S = 240.0
 """How much longer than its server the keeper may take to end: it asks, forces and looks again."""
 
@@ -139,13 +142,14 @@ def start_of(
     values = {
         "name": f"specdyno-{secrets.token_hex(6)}",
         "port": str(port),
+        "local_port": str(free_port()),
         "term_s": f"{clock.world_s(term_s):.0f}",
     }
     commands = {
         key: _expanded(getattr(template, key), template, argv, variables, values)
         for key in COMMANDS
     }
-    order = {**commands, "term_s": clock.world_s(term_s)}
+    order = {**commands, "term_s": clock.world_s(term_s), "gone_s": GONE_S}
     return Start(
         argv=commands["start"],
         process_argv=(sys.executable, "-m", "bench.server.keeper"),

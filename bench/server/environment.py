@@ -27,6 +27,8 @@ READ_S: Final = 30.0
 
 _NCCL_LINE = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?\s*$")
 
+SEPARATOR: Final = b"\0\1\0"
+
 Environments = list[dict[str, str]]
 
 
@@ -71,12 +73,17 @@ def arrival(
 
 
 def read_environments(text: bytes) -> Environments:
-    """Environments as /proc/PID/environ has them, with an empty entry between two.
+    """Environments as /proc/PID/environ has them, with SEPARATOR behind each if several.
 
-    One without a single NAME=VALUE is left out: a process that renamed itself overwrote it.
+    One that holds something, but no variables, is left out: a process that renamed itself
+    overwrote it.
     """
+    parts = text.split(SEPARATOR)
     found: Environments = []
-    for part in text.split(b"\0\0"):
+    for part in parts if len(parts) == 1 else parts[:-1]:
+        if not part:
+            found.append({})
+            continue
         pairs = (entry.decode("utf-8", "replace").partition("=") for entry in part.split(b"\0"))
         variables = {name.strip(): value for name, equals, value in pairs if equals and name}
         if "PATH" in variables or len(variables) > 1:
@@ -113,9 +120,13 @@ def _listens(process: psutil.Process, port: int) -> bool:
 
 
 def _environs(processes: Iterable[psutil.Process]) -> Environments:
+    import psutil  # noqa: PLC0415
+
     found: Environments = []
     for process in processes:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
             found += read_environments(Path(f"/proc/{process.pid}/environ").read_bytes())
     return found
 

@@ -9,7 +9,7 @@ standard library.
 The order is one JSON object in the environment variable ORDER::
 
     {"start": ["docker", "run", …], "alive": […], "stop": […], "force_stop": […], "log": […],
-     "forward": […], "term_s": 30}
+     "forward": […], "term_s": 30, "gone_s": 10}
 
 A `start` that ends with status 0 has let go of its server, which is then asked for every few
 seconds where there is an `alive`: status 0 and an output is yes, status 0 without is no, and any
@@ -42,9 +42,6 @@ NO_COUNTS = 5
 READ_BYTES = 64 * 1024
 CALL_S = 60.0
 """How long a command that asks or ends may take beside the time it is told to wait."""
-
-GONE_S = 10.0
-"""How long a server that was ended for certain may still be found."""
 
 AGAIN_S = 1.0
 """Pause before a log or a forwarded port that ended is taken up again."""
@@ -136,11 +133,11 @@ class _Keeper:
                 await asyncio.wait_for(self._start.wait(), AGAIN_S)
             with contextlib.suppress(ProcessLookupError):
                 self._start.terminate()
-                await _within(self._start, GONE_S)
+                await _within(self._start, self._order["gone_s"])
         await self._call("force_stop", CALL_S)
         if not self._order["alive"]:
             return False
-        await self._wait_gone(GONE_S)
+        await self._wait_gone(self._order["gone_s"])
         return await self._is_alive()
 
     async def _is_alive(self) -> bool:
@@ -214,6 +211,9 @@ async def _pass_on(output: asyncio.StreamReader, process: asyncio.subprocess.Pro
         await asyncio.wait_for(hold(), AGAIN_S)
     except TimeoutError:
         pass
+    except asyncio.CancelledError:
+        _write(b"".join(held))
+        raise
     else:
         if process.returncode != 0:
             return

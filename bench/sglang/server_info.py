@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.http import is_secret_name, redact
+from bench.http import REDACTED, is_secret_name, redact
 from bench.model import EffectiveConfig
 from bench.sglang.arguments import AskedValue, asked_text, parse_arguments
 
@@ -138,7 +138,19 @@ def _scalar(value: object) -> str | int | float | bool | None:
 
 def _text(value: object) -> str:
     """A setting as it is stored: whatever a server tells of itself, no secret."""
-    return redact(value if isinstance(value, str) else json.dumps(value, sort_keys=True))
+    plain = (
+        value if isinstance(value, str) else json.dumps(_without_secrets(value), sort_keys=True)
+    )
+    return redact(plain)
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, dict):
+        return {
+            key: REDACTED if inner and is_secret_name(str(key)) else _without_secrets(inner)
+            for key, inner in value.items()
+        }
+    return [_without_secrets(inner) for inner in value] if isinstance(value, list) else value
 
 
 # --------------------------------------------------------------------------- asked and effective

@@ -31,8 +31,9 @@ def test_the_plan_as_json(bench):
     plan = json.loads(out)
     assert list(plan) == [
         *("scenario", "question", "simulated", "speed", "pairs", "cells", "hours", "gpu_hours"),
-        "launches",
+        *("launches", "findings"),
     ]
+    assert plan["findings"] == []
     assert (plan["scenario"], plan["simulated"], plan["cells"]) == ("tiny", True, 4)
     assert [launch["arm"] for launch in plan["launches"]] == ["baseline", "eagle3"]
     for launch in plan["launches"]:
@@ -40,6 +41,17 @@ def test_the_plan_as_json(bench):
         assert "--max-running-requests" in launch["arguments"]
     hours = sum(launch["estimated_s"] for launch in plan["launches"]) / 3600
     assert plan["hours"] == pytest.approx(hours)
+
+
+def test_what_the_rules_advise_is_told_before_a_run(bench):
+    wide = ("--set", "arms.eagle3.speculative.num_draft_tokens=9")
+    plan = json.loads(bench("run", TINY, "--sim", "--dry-run", "--json", *wide)[1])
+    [finding] = plan["findings"]
+    assert (finding["kind"], finding["arm"]) == ("arguments_advice", "eagle3")
+    assert finding["message"].startswith("C3: num_draft_tokens was 9 and becomes")
+    printed = bench("run", TINY, "--sim", "--dry-run", *wide)[1]
+    assert "NOTE arguments_advice" in printed
+    assert "C3: num_draft_tokens was 9" in printed
 
 
 def test_the_main_job_fits_a_morning_on_hardware_and_two_minutes_simulated(bench):

@@ -42,7 +42,7 @@ MEMORY_MIB = 141 * 1024
 def main() -> None:
     """Answer every line."""
     lines = list(sys.stdin)
-    resolve(json.loads(lines[0]))  # imports what resolving needs, once for all
+    resolve(json.loads(lines[0]) | {"gpu": "cpu"})  # imports what it needs, once for all
     for line in lines:
         print(json.dumps(in_a_fork(json.loads(line)), default=str), flush=True)
     print(json.dumps({"options": list_options()}))

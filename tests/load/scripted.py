@@ -73,6 +73,7 @@ class Served:
     def __init__(self) -> None:
         self.base_url = ""
         self.bodies: list[dict] = []
+        self.aborts: list[dict] = []
         self.connections: set[int] = set()
         self.in_flight = 0
         self.most_in_flight = 0
@@ -100,7 +101,12 @@ async def serve(answer: Handler | None = None, *, gap_s: float = 0.0) -> AsyncIt
     async def model_info(_: web.Request) -> web.Response:
         return web.json_response({"model_path": "m"})
 
+    async def abort(request: web.Request) -> web.Response:
+        served.aborts.append(await request.json())
+        return web.Response()
+
     app = web.Application(client_max_size=2**26)
+    app.router.add_post("/abort_request", abort)
     app.router.add_get("/model_info", model_info)
     for path in ("/v1/chat/completions", "/v1/completions", "/generate"):
         app.router.add_post(path, generation)

@@ -49,16 +49,18 @@ def planned_server(folder, launcher, *arguments, environment=None):
 
 
 async def launched(folder, launcher, *arguments, timeouts=QUICK, environment=None):
-    config = planned_server(folder, launcher, *arguments, environment=environment)
+    marked = (f"--download-dir {folder}", *arguments)
+    config = planned_server(folder, launcher, *marked, environment=environment)
     return await start_server(config, log_path=folder / "server.log", timeouts=timeouts)
 
 
-def stand_ins():
-    """Every stand-in server that runs on this machine, by whoever's doing."""
+def stand_ins(folder):
+    """Every stand-in server that runs on this machine and was launched from a folder."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            runs = str(STAND_IN) in process.cmdline()
+            words = process.cmdline()
+            runs = words[1:2] == [str(STAND_IN)] and str(folder) in words
             if runs and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
@@ -84,6 +86,11 @@ class Sshd:
         }
 
 
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextlib.contextmanager
 def loopback_sshd(folder):
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
@@ -99,11 +106,12 @@ def loopback_sshd(folder):
         f"AuthorizedKeysFile {folder / 'user.pub'}\nPidFile none\nStrictModes no\n"
         "UsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
     )
-    with subprocess.Popen(
-        [sshd, "-D", "-e", "-f", config], stderr=(folder / "sshd.log").open("wb")
-    ) as process:
+    with (
+        (folder / "sshd.log").open("wb") as log,
+        subprocess.Popen([sshd, "-D", "-e", "-f", config], stderr=log) as process,
+    ):
         try:
-            while socket.socket().connect_ex(("127.0.0.1", port)) != 0:
+            while not listens(port):
                 assert process.poll() is None, (folder / "sshd.log").read_text()
             yield Sshd(port, folder)
         finally:

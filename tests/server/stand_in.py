@@ -59,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if asked.state:
             mark("calls", path)
+        if asked.mode == "admin-key" and path in ("/flush_cache", "/abort_request"):
+            return self.answer(401, {"error": "Unauthorized"})
         if path == "/generate":
             if asked.mode == "refuses":
                 return self.answer(400, {"error": {"message": "this model does not generate"}})

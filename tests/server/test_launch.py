@@ -9,7 +9,7 @@ import pytest
 from bench import gpu
 from bench.errors import InputError, ServerError
 from bench.metrics import hang
-from bench.model import ServerConfig, Severity, Timeouts
+from bench.model import FindingKind, KeySource, ServerConfig, Severity, Timeouts
 from bench.server import launch, running, spinning, start_server
 from bench.server.starting import StartError
 from bench.sglang.failures import FailureClass
@@ -265,6 +265,99 @@ async def test_an_attached_server_is_never_stopped(tmp_path):
         assert listens(running.base_url)
     finally:
         await running.stop()
+
+
+async def test_an_exclusive_server_is_emptied_between_cells_and_never_stopped(tmp_path):
+    running = await start(stand_in("--state", str(tmp_path)), tmp_path)
+    try:
+        config = ServerConfig(
+            arguments=(), launcher="attached", url=running.base_url, exclusive=True
+        )
+        attached = await start(config, tmp_path)
+        (tmp_path / "calls").unlink()
+        await attached.between_cells()
+        calls = (tmp_path / "calls").read_text().split()
+        assert calls == ["/abort_request", *["/flush_cache"] * 3]
+        assert await attached.stop() is None
+        assert listens(running.base_url)
+    finally:
+        await running.stop()
+
+
+async def test_what_an_attached_server_refuses_is_a_finding_and_no_failure(tmp_path):
+    running = await start(stand_in("--mode", "admin-key", "--api-key", "open-sesame-7"), tmp_path)
+    try:
+        arguments = ("--served-model-name", "tiny")
+        config = ServerConfig(
+            arguments=arguments, launcher="attached", url=running.base_url, exclusive=True
+        )
+        attached = await start(config, tmp_path)
+        await attached.between_cells()
+        await attached.between_cells()
+        assert attached.model_name == "tiny"
+        assert attached.effective.version is None
+        told = [f for f in attached.findings("c1") if f.kind is FindingKind.ACCESS_REFUSED]
+        assert [finding.severity for finding in told] == [Severity.NOTE] * 2
+        assert "tell its settings" in told[0].message
+        assert "abort and flush between cells (status 401)" in told[1].message
+    finally:
+        await running._process.stop()
+
+
+async def test_a_key_is_read_from_where_the_configuration_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUR_KEY", "open-sesame-7")
+    config = stand_in(api_key=KeySource(kind="env", place="OUR_KEY"))
+    server = await start(config, tmp_path)
+    try:
+        assert server.api_key == "open-sesame-7"
+        assert "--api-key" in server.argv
+        assert "open-sesame-7" not in " ".join(server.argv)
+        (tmp_path / "key").write_text("open-sesame-7\n")
+        attached = await start(
+            ServerConfig(
+                arguments=(),
+                launcher="attached",
+                url=server.base_url,
+                api_key=KeySource(kind="file", place=str(tmp_path / "key")),
+            ),
+            tmp_path,
+        )
+        assert attached.effective.version == "0.5.23"
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("env", None, "empty or not there"),
+        ("file", None, "No such file"),
+        ("file", "", "empty"),
+        ("file", "a\nb", "more than one line"),
+    ],
+)
+async def test_a_key_that_is_not_there_says_so(tmp_path, kind, content, said):
+    place = tmp_path / "key"
+    if content is not None:
+        place.write_text(content)
+    with pytest.raises(InputError, match=said) as caught:
+        await start(stand_in(api_key=KeySource(kind=kind, place=str(place))), tmp_path)
+    assert caught.value.hint
+
+
+async def test_a_wrapper_that_drops_the_environment_is_found_out(tmp_path):
+    script = 'exec env -u NCCL_ALGO NCCL_PROTO=LL "$@"'
+    config = ServerConfig(
+        arguments=(),
+        command=("sh", "-c", script, "wrapper", sys.executable, str(STAND_IN)),
+        environment=(("NCCL_ALGO", "Ring"), ("NCCL_PROTO", "Simple"), ("OTHER", "1")),
+    )
+    server = await start(config, tmp_path)
+    await server.stop()
+    (finding,) = server.findings("c1")
+    assert (finding.kind, finding.severity) == (FindingKind.ENVIRONMENT_LOST, Severity.SUSPECT)
+    assert "NCCL_ALGO is not set there, NCCL_PROTO is 'LL' there" in finding.message
+    assert "OTHER" not in finding.message
 
 
 async def test_attaching_to_nothing_says_so(tmp_path):

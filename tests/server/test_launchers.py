@@ -24,6 +24,16 @@ DOCKER = {"kind": "docker", "image": "sglang:test"}
 ASKED = {"NCCL_ALGO": "Ring", "WITH_SPACES": "two words; $HOME 'quoted'"}
 
 
+@pytest.fixture(autouse=True)
+def _nothing_left(tmp_path):
+    """A test that fails must not leave its server to the next."""
+    yield
+    left = stand_ins(tmp_path)
+    for process in left:
+        process.kill()
+    assert left == []
+
+
 @pytest.fixture
 def docker(tmp_path, monkeypatch):
     """A `docker` on the PATH, and the daemon behind it; its arguments change how it behaves."""
@@ -47,7 +57,6 @@ def docker(tmp_path, monkeypatch):
             return folder
 
         yield start
-    assert stand_ins() == []
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +65,6 @@ def sshd(tmp_path_factory):
         pytest.skip("no sshd here: apt-get install openssh-server")
     with loopback_sshd(tmp_path_factory.mktemp("sshd")) as server:
         yield server
-    assert stand_ins() == []
 
 
 def kinds(server):
@@ -84,10 +92,10 @@ async def test_a_container_is_started_by_name_and_gone_after_stop(tmp_path, dock
     assert "NCCL_ALGO=Ring" in server.argv
     assert kinds(server) == {}  # and so the environment has arrived
     assert server.exited() is None
-    assert len(stand_ins()) == 1
+    assert len(stand_ins(tmp_path)) == 1
     await server.between_cells()
     await server.stop()
-    assert stand_ins() == []
+    assert stand_ins(tmp_path) == []
     name = server.argv[server.argv.index("--name") + 1]
     assert (folder / "removed").read_text() == f"{name}\n"
     assert (folder / "images").read_text() == "sglang:test\n"
@@ -108,15 +116,15 @@ async def test_what_detaches_and_ignores_term_is_ended_all_the_same(tmp_path, do
     docker(WEAK_STOP="1")
     hurried = Timeouts(ready_s=20, request_s=20, term_s=0.3)
     server = await launched(tmp_path, DOCKER, "--mode ignores-term", timeouts=hurried)
-    assert len(stand_ins()) == 1
+    assert len(stand_ins(tmp_path)) == 1
     await server.stop()
-    assert stand_ins() == []
+    assert stand_ins(tmp_path) == []
 
 
 async def test_a_container_that_dies_is_noticed(tmp_path, docker):
     docker()
     server = await launched(tmp_path, DOCKER)
-    stand_ins()[0].kill()
+    stand_ins(tmp_path)[0].kill()
     await until(lambda: server.exited() is not None)
     assert server.exited() > 0
     await server.stop()
@@ -168,7 +176,7 @@ def test_when_bench_is_killed_its_container_is_stopped(tmp_path, docker, victim)
             else:
                 bench.kill()
             asyncio.run(until(removed.exists))
-            asyncio.run(until(lambda: stand_ins() == []))
+            asyncio.run(until(lambda: stand_ins(tmp_path) == []))
         finally:
             bench.kill()
 
@@ -178,7 +186,7 @@ def test_when_bench_is_killed_its_container_is_stopped(tmp_path, docker, victim)
 
 async def test_a_server_that_no_command_ends_is_an_error(tmp_path, docker, monkeypatch):
     docker()
-    monkeypatch.setattr("bench.server.running.PORT_CLOSED_S", 0.1)
+    monkeypatch.setattr("bench.server.command.GONE_S", 0.5)
     launcher = {
         **DOCKER,
         "stop": ["true"],
@@ -189,7 +197,7 @@ async def test_a_server_that_no_command_ends_is_an_error(tmp_path, docker, monke
     with pytest.raises(ServerError, match="would not end"):
         await server.stop()
     assert server.exited() == STILL_ALIVE
-    for process in stand_ins():
+    for process in stand_ins(tmp_path):
         process.kill()
 
 
@@ -204,9 +212,9 @@ async def test_a_template_in_the_foreground_needs_no_alive(tmp_path):
     unproved = kinds(server)[FindingKind.ENVIRONMENT_NOT_PROVED]
     assert unproved.severity is Severity.NOTE
     assert "A; the launcher has no `environ`" in unproved.message
-    assert len(stand_ins()) == 1
+    assert len(stand_ins(tmp_path)) == 1
     await server.stop()
-    assert stand_ins() == []
+    assert stand_ins(tmp_path) == []
 
 
 # -------------------------------------------------------------------------------------- a real ssh
@@ -215,11 +223,11 @@ async def test_a_template_in_the_foreground_needs_no_alive(tmp_path):
 async def test_a_server_is_started_and_ended_over_ssh(tmp_path, sshd):
     server = await launched(tmp_path, sshd.launcher, environment=ASKED)
     assert kinds(server) == {}  # both variables arrived, quoted as they were
-    (process,) = stand_ins()
+    (process,) = stand_ins(tmp_path)
     assert process.environ()["WITH_SPACES"] == ASKED["WITH_SPACES"]
     await server.between_cells()
     await server.stop()
-    assert stand_ins() == []
+    assert stand_ins(tmp_path) == []
     assert "fired up and ready" in (tmp_path / "server.log").read_text()
     (pid_file,) = (word for word in shlex.split(server.argv[-1]) if word.endswith(".pid"))
     assert subprocess_status("test", "-e", pid_file) != 0
@@ -233,7 +241,7 @@ async def test_a_killed_ssh_does_not_leave_its_server_behind(tmp_path, sshd):
     await until(lambda: server.exited() is not None)
     assert server.exited() != 0
     await server.stop()
-    assert stand_ins() == []
+    assert stand_ins(tmp_path) == []
 
 
 async def test_a_wrapper_behind_ssh_that_drops_the_environment(tmp_path, sshd):
@@ -243,7 +251,7 @@ async def test_a_wrapper_behind_ssh_that_drops_the_environment(tmp_path, sshd):
     )
     await server.stop()
     assert FindingKind.ENVIRONMENT_LOST in kinds(server)
-    assert stand_ins() == []
+    assert stand_ins(tmp_path) == []
 
 
 async def test_a_host_that_cannot_be_reached_says_so(tmp_path, sshd):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rule_cases import CASES, CONFIGS, command_line, name_of
@@ -263,3 +264,12 @@ def test_c43_at_temperature_0_rejection_sampling_makes_the_same_server():
     greedy = Known(version=SUPPORTED, temperatures=(0.0, 0.0))
     assert alike(CHAIN, with_it, greedy)
     assert not alike(CHAIN, with_it, replace(greedy, temperatures=(0.0, 0.7)))
+
+
+def test_the_docs_show_every_rule():
+    text = (Path(__file__).parents[2] / "docs" / "arguments.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        row = (rule.id, rule.asked, rule.server, rule.ours, rule.source)
+        assert f"| {' | '.join(row)} |" in text
+    always = ", ".join(rule.id for rule in RULES if rule.always)
+    assert f'"always": {always}.' in text

@@ -184,42 +184,28 @@ def _deterministic(work: Working) -> None:
 def _page_size(work: Working) -> None:
     """C35, a backend after the other: of several constraints the last counts, as in SGLang."""
     prefill, decode = backends(work)
-    both = work.text("attention_backend")
-    if (
-        prefill is None
-        or decode is None
-        or (work.known.gpu is None and "fa4" in (prefill, decode))
-    ):
-        return
-    size = work.number("page_size")
-    anywhere = {both, prefill, decode}
-    has_draft = work.algorithm is not None
-    draft = work.text("speculative_draft_attention_backend") if has_draft else None
-    for names, sizes, otherwise, why in (
-        ({both, decode} & {"flashmla"}, (64,), 64, "flashmla has no other"),
-        ({both, decode} & {"trtllm_mla"}, (32, 64), 64, "trtllm_mla has 32 and 64 only"),
-        (anywhere & {"cutedsl_mla"}, (32, 64), 64, "cutedsl_mla has 32 and 64 only"),
-        (
-            (anywhere | {draft}) & {"trtllm_mha"},
-            (16, 32, 64, 128),
-            64,
-            "trtllm_mha has 16, 32, 64 and 128 only",
-        ),
-        (anywhere & {"hpc_ops"}, (64,), 64, "hpc_ops has no other"),
-    ):
-        if names and size not in sizes:
-            size = otherwise
-            work.settle("C35", "page_size", size, why)
     target = work.known.target
-    if (
-        "fa4" in anywhere
-        and work.known.gpu == "sm100"
-        and target is not None
-        and target.attention == "mha"
-        and (work.number("speculative_eagle_topk") or 0) <= 1
+    decoding = {work.text("attention_backend"), decode}
+    anywhere = {*decoding, prefill}
+    with_draft = {*anywhere, work.text("speculative_draft_attention_backend")}
+    for backend, places, sizes in (
+        ("flashmla", decoding, (64,)),
+        ("trtllm_mla", decoding, (64, 32)),
+        ("cutedsl_mla", anywhere, (64, 32)),
+        ("trtllm_mha", with_draft, (64, 16, 32, 128)),
+        ("hpc_ops", anywhere, (64,)),
     ):
-        work.settle("C35", "page_size", 128, "fa4 has no other on SM 10.x")
-    elif size is None and not anywhere & {"dsa", "dsv4"}:
+        if backend in places and work.number("page_size") not in sizes:
+            only = " and ".join(map(str, sorted(sizes)))
+            work.settle("C35", "page_size", sizes[0], f"{backend} has {only} only")
+    if "fa4" in anywhere and work.known.gpu in {None, "sm100"}:
+        is_chain = (work.number("speculative_eagle_topk") or 0) <= 1
+        if work.known.gpu is None or target is None or target.attention is None:
+            return
+        if target.attention == "mha" and is_chain:
+            work.settle("C35", "page_size", 128, "fa4 has 128 only on SM 10.x")
+    is_known = prefill is not None and decode is not None
+    if is_known and work.number("page_size") is None and not anywhere & {"dsa", "dsv4"}:
         work.values["page_size"] = 1
 
 
