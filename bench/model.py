@@ -29,8 +29,8 @@ class LauncherTemplate:
     """How a server is started through another program: argv lists with places to fill in.
 
     A place is `{argv}`, `{env}`, `{name}`, `{port}`, `{local_port}` (of this machine, to forward
-    from) or `{term_s}` (docs/launchers.md). A word that is just `{argv}` or `{env}` becomes as many words as these have; inside a longer word they are
-    quoted for a shell.
+    from) or `{term_s}` (docs/launchers.md). A word that is just `{argv}` or `{env}` becomes as
+    many words as these have; inside a longer word they are quoted for a shell.
 
     Attributes:
         kind: `docker`, `ssh`, `srun`, `kubectl` or `template`.

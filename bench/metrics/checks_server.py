@@ -161,10 +161,13 @@ def cuda_graphs(facts: CellFacts) -> Iterator[Finding]:
 
 def _batch_per_rank(facts: CellFacts) -> int | None:
     concurrency = facts.cell.load.concurrency
-    ranks = dict(facts.effective.other).get("dp_size", "1") if facts.effective else "1"
     if concurrency is None:
         return None
-    return math.ceil(concurrency / max(1, int(ranks))) if ranks.isdigit() else concurrency
+    resolved = dict(facts.effective.other) if facts.effective else {}
+    # Replicas and, since SGLang 0.5.23, attention ranks by a name of their own.
+    sizes = [resolved.get(name, "1") for name in ("dp_size", "attn_dp_size")]
+    ranks = max(int(size) if size.isdigit() else 1 for size in sizes)
+    return math.ceil(concurrency / max(1, ranks))
 
 
 def throttled(facts: CellFacts) -> Iterator[Finding]:

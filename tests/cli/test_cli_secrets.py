@@ -76,7 +76,8 @@ def test_no_secret_of_an_attached_server_is_stored_or_printed(tmp_path, scenario
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     command = [
-        *(sys.executable, CHATTY, "--model-path", "m", "--max-running-requests", "8"),
+        *(sys.executable, CHATTY, "--model-path", "m", "--tp-size", "8"),
+        *("--max-running-requests", "8", "--enable-metrics"),
         *("--api-key", PLANTED["key"], "--host", "127.0.0.1", "--port", str(port)),
     ]
     with subprocess.Popen(
@@ -86,7 +87,7 @@ def test_no_secret_of_an_attached_server_is_stored_or_printed(tmp_path, scenario
         stderr=subprocess.DEVNULL,
     ) as server:
         try:
-            for _ in range(200):
+            for _ in range(400):
                 with socket.socket() as probe:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break

@@ -376,9 +376,10 @@ def test_no_cuda_graph_by_the_passes_counted():
 def test_no_cuda_graph_by_the_captured_sizes(sizes, ranks, fires):
     samples = healthy_samples()
     points = [p for p in healthy_telemetry(samples, gpus=1) if "cuda_graph" not in p.name]
-    effective = make_effective(decode_graph_batch_sizes=sizes, other=(("dp_size", ranks),))
-    given = found(samples=samples, telemetry=points, gpus=1, effective=effective)
-    assert given == ({K.NO_CUDA_GRAPH: SUSPECT} if fires else {})
+    for name in ("dp_size", "attn_dp_size"):
+        effective = make_effective(decode_graph_batch_sizes=sizes, other=((name, ranks),))
+        given = found(samples=samples, telemetry=points, gpus=1, effective=effective)
+        assert given == ({K.NO_CUDA_GRAPH: SUSPECT} if fires else {})
 
 
 @pytest.mark.parametrize(
