@@ -152,7 +152,7 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
     ),
     FindingKind.NO_REPEATS: (
         "One pair of launches has no interval and no verdict: ask for at least 3 pairs in "
-        "`measure`."
+        "`measure`. Attached servers always give one: let bench start them for a verdict."
     ),
     FindingKind.SIMULATED: "These figures are a simulator's: use them to plan, never to claim.",
     FindingKind.SIMULATION_SPEED: (

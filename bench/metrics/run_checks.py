@@ -81,9 +81,7 @@ def run_findings(
         )
     if pairs_planned < 2 and any(cell.arm != BASELINE for cell, _ in cells):
         findings.append(
-            make_finding(
-                FindingKind.NO_REPEATS, Severity.NOTE, "one pair of launches was asked for."
-            )
+            make_finding(FindingKind.NO_REPEATS, Severity.NOTE, "there is one pair of launches.")
         )
     for group in groups.values():
         findings += work_not_the_same(group)

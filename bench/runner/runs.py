@@ -20,6 +20,7 @@ from bench.runner.budgeting import Remaining, require_fit
 from bench.runner.events import say_nothing
 from bench.runner.measuring import open_bench
 from bench.scenario import load_scenario
+from bench.sglang.failures import FailureClass
 from bench.store import (
     check_resumable,
     create_run,
@@ -262,8 +263,17 @@ async def _measure_launches(
         except ServerError as error:
             failures.append((launch, error))
             await bench.close_server(failure=str(error))
-            failed_starts[launch.arm] += writer.launches()[-1].ready_ns is None
+            if writer.launches()[-1].ready_ns is None:
+                failed_starts[launch.arm] += 1 if _may_yet_start(error) else MAX_FAILED_STARTS
     return failures
+
+
+def _may_yet_start(error: ServerError) -> bool:
+    """Whether the same server may start another time: no more without an engine or a model."""
+    return getattr(error, "failure_class", None) not in {
+        FailureClass.ENGINE_NOT_INSTALLED,
+        FailureClass.MODEL_NOT_FOUND,
+    }
 
 
 def _given_up(failed_starts: Counter[str]) -> set[str]:

@@ -40,6 +40,7 @@ class FailureClass(StrEnum):
     NCCL_PORT_IN_USE = "nccl_port_in_use"
     BAD_ARGUMENTS = "bad_arguments"
     BAD_SPEC_ARGS = "bad_spec_args"
+    ENGINE_NOT_INSTALLED = "engine_not_installed"
     MODEL_NOT_FOUND = "model_not_found"
     CUDA_ILLEGAL_ACCESS = "cuda_illegal_access"
     HANG_IN_GRAPH_CAPTURE = "hang_in_graph_capture"
@@ -71,6 +72,7 @@ ACTIONS: Final[Mapping[FailureClass, Action]] = {
     _F.GPU_SPIN_HANG: Action.RETRY_ONCE,
     _F.HANG: Action.RETRY_ONCE,
     _F.HOST_OOM: Action.MARK_FAILED_AND_REPORT,
+    _F.ENGINE_NOT_INSTALLED: Action.MARK_FAILED_AND_REPORT,
     _F.MODEL_NOT_FOUND: Action.MARK_FAILED_AND_REPORT,
     _F.CUDA_ILLEGAL_ACCESS: Action.MARK_FAILED_AND_REPORT,
     _F.SPEC_RUNTIME_BUG: Action.MARK_FAILED_AND_REPORT,
@@ -221,6 +223,12 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     # A traceback that goes through the speculative workers, and ends in none of the above.
     (_F.SPEC_RUNTIME_BUG, _DRAFT_ADVICE, (r'File ".*/speculative/\w+\.py"',)),
     (_F.WARMUP_FAILED, "the first generation failed", (r"Initialization failed\. warmup error",)),
+    (
+        _F.ENGINE_NOT_INSTALLED,
+        "install SGLang for the Python that was started, name another one in "
+        "server.launcher.command, or measure a running server (--attach) or a simulated one (--sim)",
+        (r"No module named '?sglang\b",),
+    ),
     (
         _F.EXCEPTION,
         "read the traceback",

@@ -81,6 +81,14 @@ BEGIN = "Capture cuda graph begin. This can take up to several minutes. avail me
             "host_oom",
             "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). ",
         ),
+        ("engine_not_installed", "/usr/bin/python3: No module named sglang"),
+        (
+            "engine_not_installed",
+            (
+                "Error while finding module specification for 'sglang.launch_server' "
+                "(ModuleNotFoundError: No module named 'sglang')"
+            ),
+        ),
         ("model_not_found", "OSError: /m does not appear to have a file named config.json"),
         ("hang", "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"),
         ("exception", "KeyError: 'x'"),
