@@ -225,8 +225,11 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     (_F.WARMUP_FAILED, "the first generation failed", (r"Initialization failed\. warmup error",)),
     (
         _F.ENGINE_NOT_INSTALLED,
-        "install SGLang for the Python that was started, name another one in "
-        "server.launcher.command, or measure a running server (--attach) or a simulated one (--sim)",
+        (
+            "install SGLang for the Python that was started, name another one in "
+            "server.launcher.command, or measure a running server (--attach) or a simulated one "
+            "(--sim)"
+        ),
         (r"No module named '?sglang\b",),
     ),
     (
