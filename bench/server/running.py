@@ -81,6 +81,7 @@ class RunningServer:
         self._process = process
         self._timeouts = timeouts
         self._remarks: list[Remark] = []
+        self._foreign_ct = 0
         self.api_key, self._admin_api_key = api_keys(facts.config)
 
     @property
@@ -145,6 +146,12 @@ class RunningServer:
             make_finding(kind, severity, message, cell_id=cell_id)
             for kind, severity, message in dict.fromkeys((*self._facts.remarks, *self._remarks))
         )
+        if self._foreign_ct:
+            message = f"before the cell the server had {self._foreign_ct} requests of others."
+            foreign = make_finding(
+                FindingKind.FOREIGN_TRAFFIC, Severity.SUSPECT, message, cell_id=cell_id
+            )
+            remarks = (*remarks, foreign)
         found = differences(self._facts.config.arguments, self.effective)
         if not found:
             return remarks
@@ -186,7 +193,7 @@ class RunningServer:
                     self._remarks.append(refused("abort and flush between cells", error.status))
                 else:
                     return
-            await _until_idle(session)
+            self._foreign_ct = await _until_idle(session)
 
     async def _drain(self, session: aiohttp.ClientSession) -> None:
         give_up_ns = clock.now_ns() + int(self._timeouts.drain_s * 1e9)
@@ -243,12 +250,17 @@ def refused(what: str, status: int) -> Remark:
     return FindingKind.ACCESS_REFUSED, Severity.NOTE, message
 
 
-async def _until_idle(session: aiohttp.ClientSession) -> None:
-    """Until the server says that it runs nothing, for as long as a disconnect takes to be seen."""
+async def _until_idle(session: aiohttp.ClientSession) -> int:
+    """Until the server says that it runs nothing, for as long as a disconnect takes to be seen.
+
+    Returns:
+        How many requests it has all the same: they are not ours.
+    """
     give_up_ns = clock.now_ns() + int(_DISCONNECT_S * 1e9)
-    while clock.now_ns() < give_up_ns:
-        if await control.running_requests(session) in {0, None}:
-            return
+    while True:
+        running = await control.running_requests(session)
+        if not running or clock.now_ns() > give_up_ns:
+            return running or 0
         await clock.sleep_ns(_RETRY_NS)
 
 

@@ -16,13 +16,13 @@ from bench.sglang import control
 from bench.store import load_run, load_samples
 
 pytestmark = [
-    pytest.mark.sglang,
+    pytest.mark.sglang_long,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
 LAB = Path(__file__).parents[2] / "scenarios" / "lab.yaml"
-FEW = ("measure.requests_per_slot=3", "measure.steady_s=0.1")
+FEW = ("measure.requests_per_slot=8", "measure.steady_s=0.1")
 PROOF = {"SPECDYNO_PROOF": "arrived"}
 OTHERS_TOK = 400
 
@@ -74,6 +74,13 @@ class SecondClient:
             self.ended.append((told["finish_reason"]["type"], told["completion_tokens"]))
 
 
+async def until_running(server, count):
+    """SGLang tells of its load every few steps."""
+    async with open_session(server.base_url) as session, asyncio.timeout(60):
+        while (await control.running_requests(session) or 0) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 async def test_the_environment_of_the_real_server_can_be_read(server):
     assert server.findings("c1") == ()  # the variable has arrived, and that was seen
 
@@ -81,6 +88,7 @@ async def test_the_environment_of_the_real_server_can_be_read(server):
 async def test_a_second_clients_requests_all_finish_untouched(server, tmp_path):
     other, stop = SecondClient(server.base_url), asyncio.Event()
     working = asyncio.create_task(other.work(stop))
+    await until_running(server, 3)
     stored = await measure(server.base_url, tmp_path, "workload=generate")
     stop.set()
     await working
@@ -96,25 +104,24 @@ async def test_stopping_aborts_our_requests_and_no_others(server):
     launch = make_plan(load_scenario(LAB, ["workloads.chat.max_output_tok=1500"])).launches[0]
     cell = next(cell for cell in launch.cells if cell.load.concurrency == 4)
     other, stop = SecondClient(server.base_url), asyncio.Event()
-    stop.set()  # one request a slot
     working = asyncio.create_task(other.work(stop))
+    await until_running(server, 3)
+    stop.set()  # these are its last
     client = await open_client(server.base_url, abort_own=True)
     load = asyncio.create_task(client.run_cell(cell, model_name=server.model_name))
-    async with open_session(server.base_url) as session:
-        while (await control.running_requests(session) or 0) < 5:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        client.cancel()
-        samples = (await load).samples
-        await working
+    await until_running(server, 5)
+    client.cancel()
+    samples = (await load).samples
+    await working
     await client.close()
     assert RequestStatus.CANCELLED in {s.status for s in samples}
-    assert other.ended == [("length", OTHERS_TOK)] * 3
+    assert len(other.ended) >= 3
+    assert set(other.ended) == {("length", OTHERS_TOK)}
     await server.between_cells()
 
 
 async def test_an_exclusive_server_is_emptied_between_cells_and_lives_on(server, tmp_path):
-    only = ("workload=completions", "workload=generate")
-    stored = await measure(server.base_url, tmp_path, *only, exclusive=True)
+    stored = await measure(server.base_url, tmp_path, "workload=generate", exclusive=True)
     kinds = {f.kind for f in stored.findings}
     assert not kinds & {FindingKind.FOREIGN_TRAFFIC, FindingKind.ACCESS_REFUSED}
     assert {s.status for s in load_samples(stored.folder)} == {RequestStatus.OK}
