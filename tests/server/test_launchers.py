@@ -76,7 +76,7 @@ def subprocess_status(*command):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # what is waited for is another process
             await asyncio.sleep(0.02)
 
