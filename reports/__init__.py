@@ -1,1 +1,19 @@
-"""specdyno's reports: stored results turned into pages; reads results/, never a live server."""
+"""Pages from stored results: one self-contained HTML file each, and the same as Markdown or files.
+
+Reads results only, never a live server; called by the two command lines. matplotlib and jinja2 are
+loaded when a page is made.
+"""
+
+from __future__ import annotations
+
+from reports.render import page_html, page_markdown, write_data, write_figures, write_page
+from reports.run_page import run_page
+
+__all__ = [
+    "page_html",
+    "page_markdown",
+    "run_page",
+    "write_data",
+    "write_figures",
+    "write_page",
+]

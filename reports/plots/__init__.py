@@ -1,0 +1,23 @@
+"""Matplotlib figures of a run; each function takes plain records and gives a `Figure`, or None.
+
+None means that there is nothing to draw; whoever asks says why it is missing.
+"""
+
+from __future__ import annotations
+
+from reports.plots.acceptance import draw_acceptance, draw_along_output, draw_histogram
+from reports.plots.latency import draw_latencies
+from reports.plots.speed import draw_break_even, draw_limit, draw_pareto, draw_speedup
+from reports.plots.timeline import draw_timeline
+
+__all__ = [
+    "draw_acceptance",
+    "draw_along_output",
+    "draw_break_even",
+    "draw_histogram",
+    "draw_latencies",
+    "draw_limit",
+    "draw_pareto",
+    "draw_speedup",
+    "draw_timeline",
+]

@@ -1,0 +1,245 @@
+"""The page of a run: the question, its answer, what weakens it, why, what exactly was run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.model import BASELINE, CellStatus, FindingKind, Severity, Verdict
+from reports import plots
+from reports.blocks import (
+    Column,
+    Drawing,
+    Page,
+    Remark,
+    Section,
+    Table,
+    Value,
+    figure_number,
+    text,
+    without_empty_columns,
+)
+from reports.configuration import configuration_blocks
+from reports.run_sections import (
+    acceptance_blocks,
+    cell_table,
+    energy_blocks,
+    failure_blocks,
+    latency_blocks,
+    limit_blocks,
+    timeline_blocks,
+    tradeoff_blocks,
+    why_blocks,
+)
+from reports.samples import request_views
+from reports.view import arm_numbers, arms_of, comparisons_at, load_order, places_of, pooled
+from reports.wording import answer_sentences, interval, metric_words, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from bench.model import Comparison, Finding
+    from bench.store import StoredRun
+    from reports.blocks import Block
+
+_TOLD_ABOVE = {FindingKind.SIMULATED, FindingKind.SIMULATION_SPEED}
+_TONES = {Severity.INVALID: "bad", Severity.SUSPECT: "warn", Severity.NOTE: "note"}
+_ORDER = {Severity.INVALID: 0, Severity.SUSPECT: 1, Severity.NOTE: 2}
+_VERDICT_TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
+
+
+def run_page(stored: StoredRun) -> Page:
+    """The page of a run, published or not.
+
+    Args:
+        stored: From `bench.store.load_run`; a part-run with its comparisons made.
+    """
+    numbers = arm_numbers(stored)
+    cells = pooled(stored)
+    views = request_views(stored)
+    return Page(
+        kind="run",
+        title=stored.question,
+        subtitle=_subtitle(stored),
+        answer=tuple(answer_sentences(stored)),
+        warnings=tuple(_warnings(stored)),
+        series=tuple(numbers.items()),
+        sections=(
+            _section("findings", "What weakens it", _findings(stored)),
+            _section("speedup", "Speedup against load", _speedup(stored, numbers)),
+            _section("why", "Why", why_blocks(stored, cells, numbers)),
+            _section("limit", "How far from the limit", limit_blocks(stored, cells, numbers)),
+            _section(
+                "tradeoff", "Throughput against speed", tradeoff_blocks(stored, cells, numbers)
+            ),
+            _section("acceptance", "Acceptance", acceptance_blocks(stored, cells, views, numbers)),
+            _section("latency", "Latency", latency_blocks(stored, views, numbers)),
+            _section("timeline", "Timeline", timeline_blocks(stored, views, numbers)),
+            _section("energy", "Energy", energy_blocks(stored, cells)),
+            _section("failures", "Failures", failure_blocks(stored)),
+            _section("cells", "Every cell", (cell_table(stored.measurements),)),
+            _section("configuration", "What exactly was run", configuration_blocks(stored)),
+        ),
+        simulated=stored.simulated,
+    )
+
+
+def _section(anchor: str, title: str, blocks: Iterable[Block | None]) -> Section:
+    return Section(anchor=anchor, title=title, blocks=tuple(b for b in blocks if b is not None))
+
+
+def _subtitle(stored: StoredRun) -> str:
+    manifest = stored.manifest
+    engines = dict.fromkeys(
+        f"{launch.effective.engine} {launch.effective.version or '(version unknown)'}"
+        for launch in manifest.launches
+        if launch.effective is not None
+    )
+    parts = (
+        manifest.scenario,
+        stored.run_id,
+        manifest.started_at[:16].replace("T", " ") + " UTC",
+        ", ".join(engines),
+        f"specdyno {manifest.specdyno_version}",
+    )
+    return " · ".join(filter(None, parts))
+
+
+def _warnings(stored: StoredRun) -> list[str]:
+    planned = sum(len(launch.cells) for launch in stored.manifest.plan)
+    measured = len(stored.measurements)
+    lines = []
+    if stored.simulated and stored.speed != 1:
+        lines.append(f"The simulated clock ran at {stored.speed}× speed.")
+    if not stored.published:
+        lines.append(f"This run is not finished: {measured} of {planned} cells so far.")
+    elif measured < planned:
+        lines.append(
+            f"Only {measured} of {planned} cells were measured; the failed launches are listed "
+            "under “What exactly was run”."
+        )
+    return lines
+
+
+# --- what weakens it
+
+
+def _findings(stored: StoredRun) -> list[Block]:
+    """One remark a kind and severity, gravest first."""
+    places = {m.cell_id: f"{m.arm}, {m.workload}, load {m.load}" for m in stored.measurements}
+    groups: dict[tuple[Severity, str], list[Finding]] = {}
+    for finding in stored.findings:
+        if finding.kind in _TOLD_ABOVE:
+            continue
+        groups.setdefault((finding.severity, finding.kind), []).append(finding)
+    ordered = sorted(groups.items(), key=lambda group: (_ORDER[group[0][0]], group[0][1]))
+    remarks: list[Block] = [
+        _remark(severity, kind, members, places) for (severity, kind), members in ordered
+    ]
+    return remarks or ["Nothing was found that weakens the figures."]
+
+
+def _remark(
+    severity: Severity, kind: str, members: Sequence[Finding], places: Mapping[str, str]
+) -> Remark:
+    first = members[0]
+    where = list(
+        dict.fromkeys(places.get(f.cell_id, f.cell_id) for f in members if f.cell_id is not None)
+    )
+    shown = "; ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
+    told = list(dict.fromkeys(f.message for f in members))
+    several = told[:3] if first.cell_id is None else told[:1]
+    more = f" (the first of {len(told)} such)" if len(told) > len(several) else ""
+    return Remark(
+        tone=_TONES[severity],
+        title=f"{severity.upper()} {kind.replace('_', ' ')}",
+        text=" ".join(several) + more,
+        advice=first.advice,
+        where=shown or (first.arm or ""),
+    )
+
+
+# --- the answer
+
+
+def _speedup(stored: StoredRun, numbers: Mapping[str, int]) -> list[Block | None]:
+    figure = plots.draw_speedup(stored, numbers)
+    blocks: list[Block | None] = []
+    if figure is not None:
+        note = "Bars are 95 % intervals over pairs of launches; hollow marks are not VALID."
+        blocks.append(
+            Drawing(
+                name="speedup",
+                title="Speedup over the baseline",
+                note=note,
+                figure=figure,
+                wide=len(figure.axes) > 1,
+            )
+        )
+    if stored.comparisons:
+        blocks.append(_comparison_table(stored))
+        reasons = dict.fromkeys(c.reason for c in stored.comparisons if c.reason)
+        blocks += [f"No verdict: {reason}." for reason in reasons]
+    elif len(arms_of(stored)) < 2 or BASELINE not in arms_of(stored):
+        blocks.append("There is no speedup: the run has one arm alone.")
+    else:
+        blocks.append("There is no speedup: no arm was measured beside the baseline.")
+    return blocks
+
+
+def _ordered(stored: StoredRun) -> list[Comparison]:
+    workloads = list(dict.fromkeys(place.workload for place in places_of(stored)))
+    return [
+        c
+        for workload in workloads
+        for load in sorted({c.load for c in stored.comparisons}, key=load_order)
+        for arm in arms_of(stored)
+        for c in comparisons_at(stored, arm, workload)
+        if c.load == load
+    ]
+
+
+def _comparison_table(stored: StoredRun) -> Table:
+    table = Table(
+        name="comparisons",
+        caption="Every arm against the baseline",
+        columns=(
+            Column(name="workload", label="workload", numeric=False),
+            Column(name="load", label="load"),
+            Column(name="arm", label="arm", numeric=False),
+            Column(name="metric", label="compared", numeric=False),
+            Column(name="baseline_value", label="baseline"),
+            Column(name="arm_value", label="arm's"),
+            Column(name="speedup", label="speedup [95 %]"),
+            Column(name="accept_len_tok", label="accept length"),
+            Column(name="break_even_accept_len_tok", label="break-even"),
+            Column(name="cycle_ms", label="cycle ms"),
+            Column(name="baseline_step_ms", label="baseline step ms"),
+            Column(name="pairs", label="pairs"),
+            Column(name="verdict", label="verdict", numeric=False),
+        ),
+        rows=tuple(_comparison_row(c) for c in _ordered(stored)),
+    )
+    kept = ("load", "arm", "baseline_value", "arm_value", "speedup", "verdict")
+    return without_empty_columns(table, kept)
+
+
+def _comparison_row(c: Comparison) -> tuple[Value, ...]:
+    verdict = "no verdict" if c.verdict is None else str(c.verdict)
+    marked = verdict if c.status is CellStatus.VALID else f"{verdict}, {c.status}"
+    tone = _VERDICT_TONES.get(c.verdict, "") if c.verdict else ""
+    shown = number(c.speedup, 3) + interval(c.ci95_low, c.ci95_high, 3)
+    return (
+        text(c.workload),
+        text(c.load),
+        text(c.arm),
+        text(metric_words(c.metric)),
+        figure_number(c.baseline_value, 1),
+        figure_number(c.arm_value, 1),
+        Value(text=shown, raw=c.speedup),
+        figure_number(c.accept_len_tok, 2),
+        figure_number(c.break_even_accept_len_tok, 2),
+        figure_number(c.cycle_ms, 2),
+        figure_number(c.baseline_step_ms, 2),
+        figure_number(c.pairs, 0),
+        text(marked, tone=tone if c.status is CellStatus.VALID else "warn"),
+    )

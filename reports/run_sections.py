@@ -1,0 +1,403 @@
+"""The sections of a run's page that say why: step costs, limits, acceptance, latency, time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.model import BASELINE, CellStatus
+from reports import plots
+from reports.blocks import (
+    Column,
+    Drawing,
+    Table,
+    Value,
+    figure_number,
+    share,
+    text,
+    without_empty_columns,
+)
+from reports.timeline import cell_spans, has_gpu_readings, timeline_rows
+from reports.wording import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.model import Distribution, Measurement
+    from bench.store import StoredRun
+    from reports.blocks import Block
+    from reports.samples import RequestViews
+    from reports.view import Place, Pooled
+
+MOST_LATENCY_PLACES = 4
+_BREAK_EVEN = (
+    "Speculation pays where a step accepts more tokens than it costs in steps of the baseline: "
+    "the bar must pass the line."
+)
+_NO_LIMIT = (
+    "No limit is shown: the scenario names no hardware card and no target card, or its loads are "
+    "open loops. Name the cards (docs/scenario.md) to see it."
+)
+_TONES = {CellStatus.VALID: "", CellStatus.SUSPECT: "warn", CellStatus.INVALID: "bad"}
+_PLACE = (
+    Column(name="workload", label="workload", numeric=False),
+    Column(name="load", label="load"),
+    Column(name="arm", label="arm", numeric=False),
+)
+
+
+def _where(p: Pooled) -> tuple[Value, ...]:
+    return (text(p.place.workload), text(p.place.load), text(p.arm, tone=_TONES[p.status]))
+
+
+def _table(
+    name: str, caption: str, columns: tuple[Column, ...], rows: Sequence[tuple[Value, ...]]
+) -> Table:
+    table = Table(name=name, caption=caption, columns=(*_PLACE, *columns), rows=tuple(rows))
+    return without_empty_columns(table, ("load", "arm"))
+
+
+def why_blocks(
+    stored: StoredRun, cells: Sequence[Pooled], numbers: Mapping[str, int]
+) -> list[Block]:
+    """Accept length against break-even, the step's time, prefill and queue."""
+    blocks: list[Block] = []
+    figure = plots.draw_break_even(stored, numbers)
+    if figure is not None:
+        blocks += [
+            _BREAK_EVEN,
+            Drawing(
+                name="break-even",
+                title="Accept length against break-even",
+                note="A red line: the accept length does not reach it.",
+                figure=figure,
+                wide=True,
+            ),
+        ]
+    columns = (
+        Column(name="accept_len_tok", label="accept length"),
+        Column(name="cycle_ms", label="cycle ms"),
+        Column(name="output_tok_per_s_per_user", label="tok/s a user"),
+        Column(name="prefill_share", label="prefill"),
+        Column(name="queue_share", label="queue"),
+    )
+    rows = [
+        (
+            *_where(p),
+            figure_number(p.accept_len_tok, 2),
+            figure_number(p.cycle_ms, 2),
+            figure_number(p.output_tok_per_s_per_user, 1),
+            share(p.prefill_share),
+            share(p.queue_share),
+        )
+        for p in cells
+    ]
+    if rows:
+        caption = "Where a request's time goes; prefill and queue as shares of end-to-end time"
+        blocks.append(_table("why", caption, columns, rows))
+    if cells and all(p.queue_share is None for p in cells):
+        blocks.append("The server told no queue times, so the queue's share is not known.")
+    return blocks
+
+
+def limit_blocks(
+    stored: StoredRun, cells: Sequence[Pooled], numbers: Mapping[str, int]
+) -> list[Block]:
+    """Measured against what memory bandwidth allows."""
+    if not cells:
+        return []
+    figure = plots.draw_limit(stored, cells, numbers)
+    if figure is None:
+        return [_NO_LIMIT]
+    return [
+        Drawing(
+            name="limit",
+            title="Measured against the memory-bandwidth limit",
+            note="The limit reads weights and KV cache once a step at the full bandwidth of the "
+            "card, at the measured accept length; all else is free. No server passes it.",
+            figure=figure,
+            wide=True,
+        )
+    ]
+
+
+def tradeoff_blocks(
+    stored: StoredRun, cells: Sequence[Pooled], numbers: Mapping[str, int]
+) -> list[Block]:
+    """Throughput a GPU against speed for a user."""
+    figure = plots.draw_pareto(stored, cells, numbers)
+    if figure is None:
+        return []
+    return [
+        Drawing(
+            name="tradeoff",
+            title="Throughput against a user's speed",
+            note="Each mark is a load. An arm that lies above and to the right is better at both.",
+            figure=figure,
+            wide=len({p.place.workload for p in cells}) > 1,
+        )
+    ]
+
+
+def acceptance_blocks(
+    stored: StoredRun,
+    cells: Sequence[Pooled],
+    views: RequestViews,
+    numbers: Mapping[str, int],
+) -> list[Block]:
+    """By position, histogram, along the output, by workload."""
+    arms = [arm for arm in numbers if arm != BASELINE]
+    if not arms or not cells:
+        return []
+    summed = {arm: _summed([p for p in cells if p.arm == arm]) for arm in arms}
+    histograms = {arm: h for arm, h in summed.items() if h}
+    at_least = {
+        arm: [sum(h[k:]) / sum(h) for k in range(1, len(h))]
+        for arm, h in histograms.items()
+        if len(h) > 1
+    }
+    blocks: list[Block] = []
+    simulated = stored.simulated
+    figure = plots.draw_acceptance(at_least, numbers, simulated=simulated)
+    if figure is not None:
+        note = "Share of verify steps that accepted at least this many draft tokens."
+        title = "Acceptance by position"
+        blocks.append(Drawing(name="acceptance", title=title, note=note, figure=figure))
+    figure = plots.draw_histogram(histograms, numbers, simulated=simulated)
+    if figure is not None:
+        note = "Share of verify steps by what they accepted; all workloads and loads together."
+        title = "Accepted draft tokens a step"
+        blocks.append(Drawing(name="histogram", title=title, note=note, figure=figure))
+    blocks += _along(stored, cells, views, numbers)
+    if not histograms:
+        blocks.append(
+            "The server told no histogram of accepted drafts, so acceptance by position is not "
+            "known (SGLang reports it with `return_meta_info`; docs/metrics.md)."
+        )
+    rows = [
+        (*_where(p), figure_number(p.accept_len_tok, 3), *_positions(p))
+        for p in cells
+        if p.accept_len_tok is not None
+    ]
+    if rows:
+        deepest = max(len(row) for row in rows)
+        padded = [row + (text(None),) * (deepest - len(row)) for row in rows]
+        columns = (
+            Column(name="accept_len_tok", label="accept length"),
+            *(
+                Column(name=f"accept_at_{k}", label=f"≥ {k}")
+                for k in range(1, deepest - len(_PLACE))
+            ),
+        )
+        caption = "Accept length, and the share of steps that accepted at least k draft tokens"
+        blocks.append(_table("acceptance", caption, columns, padded))
+    return blocks
+
+
+def _positions(p: Pooled) -> tuple[Value, ...]:
+    return tuple(share(value, 1) for value in p.accept_at_position or ())
+
+
+def _summed(cells: Sequence[Pooled]) -> list[int]:
+    present = [p.histogram for p in cells if p.histogram]
+    longest = max(map(len, present), default=0)
+    return [sum(h[k] for h in present if k < len(h)) for k in range(longest)]
+
+
+def _along(
+    stored: StoredRun,
+    cells: Sequence[Pooled],
+    views: RequestViews,
+    numbers: Mapping[str, int],
+) -> list[Block]:
+    """Along the output, at the place whose speculative arms have the longest answers."""
+    reach: dict[Place, float] = {}
+    for (arm, place), along in views.along_output.items():
+        if arm != BASELINE:
+            reach[place] = max(reach.get(place, 0.0), float(along.tok[-1]))
+    if not reach:
+        return []
+    place = max(reach, key=lambda p: reach[p])
+    chosen = {
+        arm: views.along_output[arm, place]
+        for arm in numbers
+        if arm != BASELINE and (arm, place) in views.along_output
+    }
+    figure = plots.draw_along_output(chosen, numbers, simulated=stored.simulated)
+    if figure is None:
+        return []
+    several = len({p.place for p in cells}) > 1
+    at = f" ({place.workload}, load {place.load})" if several else ""
+    note = "An event is a step, unless the server joined several; the first and last are left out."
+    title = f"Tokens an event along the output{at}"
+    return [Drawing(name="along-output", title=title, note=note, figure=figure)]
+
+
+def latency_blocks(
+    stored: StoredRun, views: RequestViews, numbers: Mapping[str, int]
+) -> list[Block]:
+    """Distributions at up to four places, and percentiles of every cell."""
+    if not stored.measurements:
+        return []
+    blocks: list[Block] = []
+    places = list(dict.fromkeys(place for _, place in views.latencies))
+    shown = _spread(places, MOST_LATENCY_PLACES)
+    for place_no, place in enumerate(shown):
+        latencies = {
+            arm: views.latencies[arm, place] for arm in numbers if (arm, place) in views.latencies
+        }
+        figure = plots.draw_latencies(latencies, numbers, simulated=stored.simulated)
+        if figure is not None:
+            blocks.append(
+                Drawing(
+                    name=f"latency-{place_no + 1}",
+                    title=f"{place.workload}, load {place.load}",
+                    note="Share of requests (of gaps between events) up to so many milliseconds.",
+                    figure=figure,
+                    wide=True,
+                )
+            )
+    if len(places) > len(shown):
+        blocks.append(f"Drawn at {len(shown)} of {len(places)} places; the table has them all.")
+    if not places and not stored.published:
+        blocks.append("Distributions are drawn once the run is published (`bench resume`).")
+    return blocks
+
+
+def _spread(places: Sequence[Place], most: int) -> list[Place]:
+    """At most so many, evenly over the order, the first and the last among them."""
+    if len(places) <= most:
+        return list(places)
+    return [places[round(k * (len(places) - 1) / (most - 1))] for k in range(most)]
+
+
+def timeline_blocks(
+    stored: StoredRun, views: RequestViews, numbers: Mapping[str, int]
+) -> list[Block]:
+    """What server and GPUs did over time."""
+    rows = timeline_rows(stored, views.acceptance)
+    figure = plots.draw_timeline(rows, cell_spans(stored), numbers, simulated=stored.simulated)
+    if figure is None:
+        return ["There is no timeline: no telemetry was stored."] if stored.measurements else []
+    blocks: list[Block] = [
+        Drawing(
+            name="timeline",
+            title="What server and GPUs did",
+            note="Grey: the windows of every other cell; dotted lines: another launch.",
+            figure=figure,
+            wide=True,
+        )
+    ]
+    if not has_gpu_readings(stored):
+        blocks.append(f"Power, clocks and temperature are missing: {_no_gpu(stored)}.")
+    return blocks
+
+
+def _no_gpu(stored: StoredRun) -> str:
+    if stored.simulated:
+        return "a simulated server has no GPU"
+    told = [f.message for f in stored.findings if "gpu" in f.kind or "telemetry" in f.kind]
+    return told[0].rstrip(".") if told else "no GPU was read on this machine during the run"
+
+
+def energy_blocks(stored: StoredRun, cells: Sequence[Pooled]) -> list[Block]:
+    """Joules a token."""
+    rows = [
+        (
+            *_where(p),
+            figure_number(p.energy_j_per_output_tok, 3),
+            share(min((m.energy_coverage or 0.0) for m in p.cells)),
+        )
+        for p in cells
+        if p.energy_j_per_output_tok is not None
+    ]
+    if not rows:
+        return [f"No energy is told: {_no_gpu(stored)}."] if cells else []
+    columns = (
+        Column(name="energy_j_per_output_tok", label="J a token"),
+        Column(name="energy_coverage", label="of the window"),
+    )
+    return [_table("energy", "GPU energy a generated token", columns, rows)]
+
+
+def failure_blocks(stored: StoredRun) -> list[Block]:
+    """Failed requests by kind, cell by cell; that there were none is said too."""
+    failed = [m for m in stored.measurements if m.failed_ct]
+    total = sum(m.request_ct for m in stored.measurements)
+    if not failed:
+        return [f"None of {total:,} requests failed."] if stored.measurements else []
+    rows = [
+        (
+            text(m.workload),
+            text(m.load),
+            text(m.arm),
+            figure_number(m.pair, 0),
+            text(kind),
+            figure_number(count, 0),
+            figure_number(m.request_ct, 0),
+        )
+        for m in failed
+        for kind, count in m.failures_by_kind
+    ]
+    columns = (
+        Column(name="pair", label="pair"),
+        Column(name="kind", label="kind", numeric=False),
+        Column(name="failed_ct", label="failed"),
+        Column(name="request_ct", label="of requests"),
+    )
+    every = sum(m.failed_ct for m in failed)
+    caption = f"{every:,} of {total:,} requests failed"
+    table = Table(name="failures", caption=caption, columns=(*_PLACE, *columns), rows=tuple(rows))
+    return [table]
+
+
+def cell_table(measurements: Sequence[Measurement]) -> Table | None:
+    """A row a cell with the numbers that people quote."""
+    if not measurements:
+        return None
+    columns = (
+        Column(name="pair", label="pair"),
+        Column(name="output_tok_per_s", label="tok/s"),
+        Column(name="output_tok_per_s_per_user", label="tok/s a user"),
+        Column(name="ttft_ms_p50", label="TTFT p50 ms"),
+        Column(name="ttft_ms_p99", label="TTFT p99 ms"),
+        Column(name="tpot_ms_p50", label="TPOT p50 ms"),
+        Column(name="tpot_ms_p99", label="TPOT p99 ms"),
+        Column(name="chunk_gap_ms_p99", label="gap p99 ms"),
+        Column(name="accept_len_tok", label="accept length"),
+        Column(name="cycle_ms", label="cycle ms"),
+        Column(name="goodput_request_per_s", label="goodput req/s"),
+        Column(name="failed_ct", label="failed"),
+        Column(name="request_ct", label="requests"),
+        Column(name="window_s", label="window s"),
+        Column(name="status", label="status", numeric=False),
+    )
+    rows = tuple(_cell_row(m) for m in measurements)
+    table = Table(name="cells", caption="Every cell", columns=(*_PLACE, *columns), rows=rows)
+    return without_empty_columns(table, ("load", "arm", "output_tok_per_s", "status"))
+
+
+def _cell_row(m: Measurement) -> tuple[Value, ...]:
+    return (
+        text(m.workload),
+        text(m.load),
+        text(m.arm),
+        figure_number(m.pair, 0),
+        figure_number(m.output_tok_per_s, 1),
+        figure_number(m.output_tok_per_s_per_user, 1),
+        figure_number(_at(m.ttft_ms, "p50"), 1),
+        figure_number(_at(m.ttft_ms, "p99"), 1),
+        figure_number(_at(m.tpot_ms, "p50"), 2),
+        figure_number(_at(m.tpot_ms, "p99"), 2),
+        figure_number(_at(m.chunk_gap_ms, "p99"), 1),
+        figure_number(m.accept_len_tok, 2),
+        figure_number(m.cycle_ms, 2),
+        figure_number(m.goodput_request_per_s, 2),
+        Value(text=number(m.failed_ct, 0), raw=m.failed_ct, tone="bad" if m.failed_ct else ""),
+        figure_number(m.request_ct, 0),
+        figure_number(m.window_s, 1),
+        text(m.status, tone=_TONES[m.status]),
+    )
+
+
+def _at(distribution: Distribution | None, percentile: str) -> float | None:
+    return None if distribution is None else float(getattr(distribution, percentile))
