@@ -21,7 +21,7 @@ def test_a_slower_step_is_found_and_named(runs):
     page = compare_page(*runs)
     slower, faster = page.answer
     assert slower.startswith("eagle3 in chat at 1 request became 21.4 % slower [0.786, 0.786]")
-    assert faster.startswith("eagle3 in chat at 4 requests at once became 10.2 % faster")
+    assert faster.startswith("eagle3 in chat at 4 requests at once became 10.3 % faster")
     assert all(sentence.endswith("mostly the step's time.") for sentence in page.answer)
     assert page_markdown(page)
     assert "mostly the step" in page_html(page)
