@@ -215,6 +215,9 @@ NVIDIA_SMI = ("nvidia-smi", f"--query-gpu={','.join(_SMI_COLUMNS)}", "--format=c
 _MIB, _GIB = 1 << 20, 1 << 30
 _SMI_UNITS = {"MiB": _MIB, "GiB": _GIB, "KiB": 1024, "mW": 1e-3, "kW": 1e3, "GHz": 1e3}
 _SMI_NUMBER = re.compile(r"(?P<number>0x[0-9a-fA-F]+|-?\d+(?:\.\d+)?) ?(?P<unit>[A-Za-z%]*)")
+_SMI_INDEX = re.compile(r"[0-9]{1,6}")
+_SMI_MOST_CHARS = 16 * 1024
+_SMI_MOST_DIGITS = 40
 _SMI_HEAD = re.compile(r"(?P<name>[\w.]+)(?: \[(?P<unit>[^\]]+)\])?")
 _SMI_READINGS = {  # by the names that its columns have had
     "power_w": ("power.draw", "power.draw.instant", "power.draw.average"),
@@ -256,7 +259,7 @@ def smi_row(header: Sequence[tuple[str, str]], line: str) -> GpuRow | None:
     if len(cells) != len(header):
         return None
     texts = {name: cell for (name, _), cell in zip(header, cells, strict=True)}
-    if not texts["index"].isdecimal():
+    if not _SMI_INDEX.fullmatch(texts["index"]):
         return None
     numbers = {
         name: _smi_number(cell, unit) for (name, unit), cell in zip(header, cells, strict=True)
@@ -282,7 +285,12 @@ def smi_row(header: Sequence[tuple[str, str]], line: str) -> GpuRow | None:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+    if len(line) > _SMI_MOST_CHARS:
+        return []  # of no GPU
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error:
+        return []
 
 
 def _smi_number(cell: str, unit: str) -> float | None:
@@ -291,6 +299,8 @@ def _smi_number(cell: str, unit: str) -> float | None:
     if match is None:
         return None
     number = match["number"]
+    if len(number) > _SMI_MOST_DIGITS:
+        return None
     value = float(int(number, 16)) if number.startswith("0x") else float(number)
     return value * _SMI_UNITS.get(match["unit"] or unit, 1)
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SCRAPE_PERIOD_NS = 1_000_000_000
 GPU_PERIOD_NS = 100_000_000
 EDGE_TRIES = 3
+_NO_SERIES = (
+    "the server's /metrics has none of SGLang's series; if it is a router, give its worker_urls"
+)
 END_S = 5.0
 """How long a followed command may take to end after TERM, in seconds of the world."""
 
@@ -37,14 +40,16 @@ class Readings(list[TelemetryPoint]):
 
     Attributes:
         missing_reason: Why server metrics (or some readings) are missing; None when all is well.
-        gpu_missing_reason: Why the GPUs' readings are missing; None when some came, or when none
-            were asked for.
+        gpu_missing_reason: Why the GPUs' readings (or some) are missing; None when all is well, or
+            when none were asked for.
+        failed_reason: Why the last scrape that failed did.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.missing_reason: str | None = None
         self.gpu_missing_reason: str | None = None
+        self.failed_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +115,23 @@ async def watch(
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
-            await _insist(scrape_once)
+            if not await _insist(scrape_once) and readings.missing_reason is None:
+                readings.missing_reason = f"the last reading failed: {readings.failed_reason}"
             for failure in ends:
                 if isinstance(failure, Exception):
                     readings.missing_reason = f"reading ended with {failure!r}"
 
 
-async def _insist(scrape_once: Callable[[], Awaitable[bool]]) -> None:
-    """The first and the last scrape bound every counter's rise: a missed one is tried again."""
+async def _insist(scrape_once: Callable[[], Awaitable[bool]]) -> bool:
+    """The first and the last scrape bound every counter's rise: a missed one is tried again.
+
+    Returns:
+        Whether one succeeded, or none ever will.
+    """
     for _ in range(EDGE_TRIES):
         if await scrape_once():
-            return
+            return True
+    return False
 
 
 async def _repeat(read: Callable[[], Awaitable[object]], period_ns: int) -> None:
@@ -140,9 +151,11 @@ async def _scrape_into(
 ) -> bool:
     """Scrape every worker once; False when they may answer if they are asked again."""
     answers = await asyncio.gather(*(_scrape(session, timeout_s) for session in sessions))
-    for answer in answers:
+    for worker, answer in enumerate(answers):
         if isinstance(answer, _NoAnswer):
-            _missing(readings, answer.reason)
+            of = f"worker {worker + 1} of {len(sessions)}: " if len(sessions) > 1 else ""
+            readings.failed_reason = f"{of}{answer.reason}"
+            _missing(readings, readings.failed_reason)
             return answer.is_final
     read_ns = clock.now_ns()
     points = [
@@ -161,7 +174,7 @@ async def _scrape_into(
     if points:
         readings.missing_reason = None
     else:
-        _missing(readings, "the server's /metrics has none of SGLang's series")
+        _missing(readings, _NO_SERIES)
     return True
 
 

@@ -22,9 +22,9 @@ def main() -> None:
     except BenchError as error:
         from bench.http import redact
 
-        print(f"bench: {redact(str(error))}", file=sys.stderr)
-        for line in redact(error.hint or "").splitlines():
-            print(f"       {line}", file=sys.stderr)
+        said = "\n".join(filter(None, (str(error), error.hint)))
+        for place, line in enumerate(redact(said).splitlines()):
+            print(f"{'       ' if place else 'bench: '}{line}".rstrip(), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -8,7 +8,7 @@ from bench.cli.output import Printer, many, print_json, resume_command, shown_pa
 from bench.cli.tables import plain_table
 from bench.errors import EXIT_ANSWERED, EXIT_NO_VALID_CELL
 from bench.model import BASELINE, CellStatus, FindingKind, Severity, Verdict
-from bench.store import RunStatus, answer_json
+from bench.store import RunStatus, answer_json, can_retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -98,15 +98,18 @@ def _missing(stored: StoredRun) -> list[str]:
         return []
     count = f"{len(names) - len(missing)} of {many(len(names), 'cell')}"
     missed = f"; missing: {_some(missing)}" if missing else ""
+    again = resume_command(stored.run_id, stored.folder.parent.parent)
     if stored.published:
-        return [f"Only {count} could be measured{missed}."]
+        told = [f"Only {count} could be measured{missed}."]
+        if can_retry(stored.manifest, stored.folder):
+            told.append(f"`{again} --retry-failed` tries the failed launches again.")
+        return told
     if stored.status is RunStatus.RUNNING:
         return [f"This run is being written: {count} finished so far{missed}."]
-    going_on = resume_command(stored.run_id, stored.folder.parent.parent)
     rest = "measures the rest" if missing else "makes the answer"
     return [
         f"This run was not finished ({stored.status}): {count} stored{missed}.",
-        f"`{going_on}` {rest}.",
+        f"`{again}` {rest}.",
     ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.cli import card, doctor, nightly, report, selftest
 from bench.cli.output import RESULTS, many, print_json, printing, resume_command
 from bench.errors import BenchError, InputError, Interrupted
 
@@ -35,6 +36,7 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print the answer as one JSON object on stdout.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the run's page.")]
 
 
 def _version(asked: bool) -> None:
@@ -103,6 +105,22 @@ def run(
             help="With --attach: the file that holds the servers' API key.",
         ),
     ] = None,
+    admin_api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-api-key-env",
+            metavar="NAME",
+            help="With --attach: the variable that holds their admin key, for abort and flush.",
+        ),
+    ] = None,
+    admin_api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--admin-api-key-file",
+            metavar="PATH",
+            help="With --attach: the file that holds their admin key.",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,12 +148,25 @@ def run(
             help="Measure what is worth most in this time (90s, 45m, 3h), say what is dropped.",
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Load worker processes, instead of as many as the load needs.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print cells, launches and hours; start nothing.")
     ] = False,
     out: Out = RESULTS,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    no_doctor: Annotated[
+        bool, typer.Option("--no-doctor", help="Do not examine the drafts' files first.")
+    ] = False,
+    no_report: NoReport = False,
 ) -> None:
     """Measure a scenario and say what speculation gains at each load, and why."""
     from bench import runner
@@ -150,8 +181,10 @@ def run(
         overrides=tuple(overrides or ()),
         add_pairs=add_pairs,
         exclusive=exclusive,
-        api_key=_key_source(api_key_env, api_key_file),
+        api_key=_key_source("--api-key", api_key_env, api_key_file),
+        admin_api_key=_key_source("--admin-api-key", admin_api_key_env, admin_api_key_file),
         budget_s=parse_budget(budget) if budget is not None else None,
+        workers=workers,
     )
     if dry_run:
         from bench.cli.tables import print_plan
@@ -159,8 +192,17 @@ def run(
         with printing():
             plan, _ = runner.plan_of(asked)
             print_plan(plan, budget_s=asked.budget_s, as_json=as_json)
+        if asked.budget_s is not None:
+            runner.require_fit(plan, asked.budget_s)
         return
-    _measure(*runner.start_run(asked, out, command_line=sys.argv), as_json=as_json, quiet=quiet)
+    if not no_doctor:
+        doctor.warn_of_drafts(runner.plan_of(asked)[0])
+    _measure(
+        *runner.start_run(asked, out, command_line=sys.argv),
+        as_json=as_json,
+        quiet=quiet,
+        page=not no_report,
+    )
 
 
 @app.command(short_help="Take up a run that was interrupted.")
@@ -172,16 +214,27 @@ def resume(
             help="A part-run: its id, the beginning or end of that, its folder, or `latest`.",
         ),
     ],
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed",
+            help="Take up a published run too, and try the launches again that failed in it.",
+        ),
+    ] = False,
     out: Out = RESULTS,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    no_report: NoReport = False,
 ) -> None:
     """Take up a run that was interrupted: measure the cells that are missing, then answer."""
     from bench import runner
 
-    _measure(
-        *runner.resume_run(run_name, out, command_line=sys.argv), as_json=as_json, quiet=quiet
+    plan, writer = runner.resume_run(
+        run_name, out, command_line=sys.argv, retry_failed=retry_failed
     )
+    if run_name == runner.LATEST and not quiet:
+        print(_taken(plan, writer, out), file=sys.stderr)
+    _measure(plan, writer, as_json=as_json, quiet=quiet, page=not no_report)
 
 
 @app.command("list", short_help="List the runs in the results folder.")
@@ -233,21 +286,32 @@ def simulate(context: typer.Context) -> None:
     """Run the simulated server by hand, with SGLang's arguments and a few of its own.
 
     At least --model-path is needed. Its own are --sim-hardware NAME, --sim-target NAME,
-    --sim-acceptance NAME or 0.7,0.4,0.3, --sim-seed N and --sim-truth FILE (docs/simulator.md).
+    --sim-acceptance NAME or 0.7,0.4,0.3, --sim-seed N, --sim-truth FILE (docs/simulator.md) and
+    --sim-faults FAULT,… (docs/faults.md).
     """
     os.execv(sys.executable, [sys.executable, "-m", "bench.simulator", *context.args])  # noqa: S606  # it takes this process's place
+
+
+app.command("report", short_help="Write a stored run's page.")(report.report)
+app.command("compare", short_help="Compare two runs of the same work.")(report.compare)
+app.command("selftest", short_help="Try how exact the load client is on this machine.")(
+    selftest.selftest
+)
+app.add_typer(card.app, name="card", short_help="Write a card of your model or machine.")
+app.add_typer(doctor.app, name="doctor", short_help="Find out why a draft is accepted badly.")
+app.add_typer(nightly.app, name="nightly", short_help="Find regressions, night after night.")
 
 
 # ------------------------------------------------------------------------------------ steps of run
 
 
-def _key_source(name: str | None, path: Path | None) -> KeySource | None:
-    """Where the attached servers' key is read from; it is read when it is needed."""
+def _key_source(option: str, name: str | None, path: Path | None) -> KeySource | None:
+    """Where a key of the attached servers is read from; it is read when it is needed."""
     from bench.model import KeySource
 
     if name is not None and path is not None:
         raise InputError(
-            "--api-key-env and --api-key-file: a key is read from one place.",
+            f"{option}-env and {option}-file: a key is read from one place.",
             hint="Leave one of them out.",
         )
     if name is not None:
@@ -276,7 +340,20 @@ def _attached(values: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(urls.items())
 
 
-def _measure(plan: Plan, writer: RunWriter, *, as_json: bool, quiet: bool) -> None:
+def _taken(plan: Plan, writer: RunWriter, out: Path) -> str:
+    """Which run `latest` is, and that it is not the newest where that is so."""
+    from bench.store import list_runs
+
+    begun = writer.manifest.started_at
+    total = sum(len(launch.cells) for launch in plan.launches)
+    newer = [run for run in list_runs(out) if (run.started_at or "") > begun]
+    than = f"; {many(len(newer), 'run')} begun later cannot be taken up" if newer else ""
+    when = begun[:16].replace("T", " ")
+    cells = f"{len(writer.finished_cells())} of {many(total, 'cell')} stored"
+    return f"latest is {writer.run_id}, begun {when} UTC, {cells}{than}"
+
+
+def _measure(plan: Plan, writer: RunWriter, *, as_json: bool, quiet: bool, page: bool) -> None:
     """Run a plan, print its answer and exit with its code."""
     import uvloop
 
@@ -297,6 +374,8 @@ def _measure(plan: Plan, writer: RunWriter, *, as_json: bool, quiet: bool) -> No
     stored = load_run(folder)
     with printing():
         print_answer(stored, as_json=as_json)
+        if page:
+            report.write_report(stored, quiet=as_json)
     raise typer.Exit(exit_code(stored))
 
 
@@ -323,6 +402,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _going_on(plan: Plan, writer: RunWriter) -> str:
     """What is stored of a part-run, and the command that takes it up."""
+    if not writer.folder.exists():
+        return "Nothing was measured, and nothing is kept of this run."
     total = sum(len(launch.cells) for launch in plan.launches)
     done = len(writer.finished_cells())
     command = resume_command(writer.run_id, writer.folder.parent.parent)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from bench import clock
 from bench.cli.output import Printer, duration, many
+from bench.cli.tables import is_attached, work_in
 from bench.model import CellStatus
 from bench.runner import (
     CellFinished,
@@ -13,6 +14,7 @@ from bench.runner import (
     CellStarting,
     LaunchEnded,
     LaunchProgress,
+    LaunchReady,
     LaunchStarting,
     Noted,
 )
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bench.load.generator import Progress as LoadProgress
-    from bench.model import Cell, Plan
+    from bench.model import Cell, Launch, LaunchRecord, Plan
     from bench.runner import Event
 
 LIVE_PER_S = 4
@@ -63,18 +65,13 @@ class Progress:
         """Print what is worth a line; show the rest live."""
         match event:
             case LaunchStarting(launch=launch, launches=launches):
-                self._launch = (
-                    f"launch {launch.ordinal + 1}/{launches} {launch.arm}, pair {launch.pair}"
-                )
-                what = (
-                    f"attaching to {launch.server.url}"
-                    if launch.server.launcher == "attached"
-                    else "starting the server"
-                )
+                self._launch, what = _launch_name(launch, launches)
                 self._say(f"{self._launch}: {what}")
                 self._live(f"{self._launch}: {what}")
             case LaunchProgress(text=text):
                 self._live(f"{self._launch}: {text}")
+            case LaunchReady(record=record) if not self._plan.simulated:
+                self._say(f"  {_ready(record)}")
             case CellStarting(cell=cell):
                 self._live(f"{_cell_name(cell)}: getting ready")
             case CellProgress(cell=cell, progress=progress):
@@ -84,21 +81,25 @@ class Progress:
                 self._say(f"  [{event.done}/{event.total}] {_outcome(event)}{self._left()}")
                 self._live(self._launch)
             case LaunchEnded(record=record) if record.failure:
-                if record.ready_ns is None:
-                    launch = self._plan.launches[record.ordinal]
-                    self._time.given_up(cell.cell_id for cell in launch.cells)
-                self._say(f"  {record.launch_id} failed: {record.failure}", style="bold red")
+                self._give_up(record)
+                who = record.arm if is_attached(self._plan) else record.launch_id
+                self._say(f"  {who} failed: {record.failure}", style="bold red")
             case Noted(text=text):
                 self._say(f"  {text}", style="bold yellow")
             case _:
                 pass
 
+    def _give_up(self, record: LaunchRecord) -> None:
+        """Cells of a server that never came are not waited for."""
+        if record.ready_ns is None:
+            launch = self._plan.launches[record.ordinal]
+            self._time.given_up(cell.cell_id for cell in launch.cells)
+
     def _beginning(self) -> str:
-        cells = len(self._time.finished_ids), self._time.total
-        done = f" ({cells[0]} are finished already)" if cells[0] else ""
+        finished = len(self._time.finished_ids)
+        done = f" ({many(finished, 'cell')} finished already)" if finished else ""
         return (
-            f"{self._run_id}: {many(cells[1], 'cell')}{done} in "
-            f"{many(len(self._plan.launches), 'launch')}, about "
+            f"{self._run_id}: {work_in(self._plan)}{done}, about "
             f"{duration(self._time.left_s() or 0)}"
         )
 
@@ -168,6 +169,24 @@ class TimeLeft:
             return None
         left_s = sum(self._weights_s[cell_id] for cell_id in left) * self._pace
         return max(0.0, left_s - (clock.monotonic_ns() - self._latest_ns) / 1e9)
+
+
+def _launch_name(launch: Launch, launches: int) -> tuple[str, str]:
+    """What to call a launch, and what is done; servers that run already only take turns."""
+    place = f"{launch.ordinal + 1}/{launches}"
+    if launch.server.launcher == "attached":
+        turn = f"turn {place} " if launches > 1 else ""
+        return f"{turn}{launch.arm}", f"measuring the server at {launch.server.url}"
+    return f"launch {place} {launch.arm}, pair {launch.pair}", "starting the server"
+
+
+def _ready(record: LaunchRecord) -> str:
+    """How long a start took, and what of that is known."""
+    assert record.ready_ns is not None
+    took_s = (record.ready_ns - record.started_ns) / 1e9 / clock.speed()
+    parts = (("weights", record.load_s), ("CUDA graphs", record.capture_s))
+    told = ", ".join(f"{what} {duration(seconds)}" for what, seconds in parts if seconds)
+    return f"ready after {duration(took_s)}" + (f" ({told})" if told else "")
 
 
 def _cell_name(cell: Cell) -> str:

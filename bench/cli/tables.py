@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -38,45 +38,59 @@ def print_plan(plan: Plan, *, budget_s: float | None = None, as_json: bool) -> N
     """Cells, launches, hours and GPU-hours; what `--dry-run` is for."""
     from bench.cli.answer import finding_lines
 
-    cost = estimate(plan)
     fit = None if budget_s is None else fit_budget(plan.launches, budget_s)
     if as_json:
-        print_json(_plan_json(plan, cost) | _fit_json(fit, budget_s))
+        print_json(_plan_json(plan, estimate(plan)) | _fit_json(fit, budget_s))
         return
     printer = Printer()
     printer.print_text(f"{plan.scenario}: {plan.question}")
     if plan.simulated:
         printer.print_text(f"SIMULATED at {plan.speed}× speed.", style="bold yellow")
+    if fit is not None and budget_s is not None:
+        for line in _fit_lines(plan, fit, budget_s):
+            printer.print_text(line, style="bold yellow" if fit.dropped else None)
     printer.print()
     printer.print_table(_cells_table(plan))
     printer.print()
-    printer.print_table(_launches_table(plan))
+    printer.print_table(_launches_table(plan, fit))
     printer.print()
-    gpu_hours = "" if plan.simulated or not plan.gpus else f", {cost.gpu_hours:.1f} GPU-hours"
-    printer.print_text(
-        f"{many(cost.cells, 'cell')} in {many(cost.launches, 'launch')}: "
-        f"about {duration(cost.hours * 3600)}{gpu_hours}."
-    )
+    made = plan if fit is None else replace(plan, launches=fit.kept)
+    if made.launches:
+        cost = estimate(made)
+        gpu_hours = "" if plan.simulated or not plan.gpus else f", {cost.gpu_hours:.1f} GPU-hours"
+        printer.print_text(f"{work_in(made)}: about {duration(cost.hours * 3600)}{gpu_hours}.")
 
     for severity, line in finding_lines(plan.findings, {}):
         printer.print_text(line, style="yellow" if severity is Severity.SUSPECT else None)
-    if fit is not None and budget_s is not None:
-        for line in _fit_lines(fit, budget_s):
-            printer.print_text(line, style="bold yellow" if fit.dropped else None)
 
 
-def _fit_lines(fit: Fit, budget_s: float) -> list[str]:
+def work_in(plan: Plan) -> str:
+    """`8 cells in 4 launches`; of servers that run already `8 cells on 2 running servers`."""
+    cells = many(sum(len(launch.cells) for launch in plan.launches), "cell")
+    if is_attached(plan):
+        urls = {launch.server.url for launch in plan.launches}
+        return f"{cells} on {many(len(urls), 'running server')}"
+    return f"{cells} in {many(len(plan.launches), 'launch')}"
+
+
+def is_attached(plan: Plan) -> bool:
+    """Whether what is measured are servers that run already: nothing is launched."""
+    return all(launch.server.launcher == "attached" for launch in plan.launches)
+
+
+def _fit_lines(plan: Plan, fit: Fit, budget_s: float) -> list[str]:
     """What of a plan is measured within a budget, and what is not."""
-    time = duration(budget_s)
+    time, all_cells = duration(budget_s), sum(len(launch.cells) for launch in plan.launches)
     if not fit.kept:
-        return [f"Budget {time}: not enough for one load of two arms."]
+        return [f"Budget {time}: nothing fits, not even one load of two arms."]
     if not fit.dropped:
-        return [f"Budget {time}: all of it fits."]
+        return [f"Budget {time}: all of it fits, about {duration(fit.needed_s)}."]
     cells = sum(len(launch.cells) for launch in fit.kept)
-    kept = f"{many(cells, 'cell')} in {many(len(fit.kept), 'launch')}"
+    launches = f"{len(fit.kept)} of {many(len(plan.launches), 'launch')}"
+    needed = duration(fit.needed_s)
     return [
-        f"Budget {time}: {kept} fit, about {duration(fit.needed_s)}.",
-        f"Dropped: {told(fit.dropped)}.",
+        f"Budget {time}: {cells} of {all_cells} cells fit, in {launches}, about {needed}.",
+        f"Dropped, later pairs first, then loads in the middle: {told(fit.dropped)}.",
     ]
 
 
@@ -86,6 +100,7 @@ def _fit_json(fit: Fit | None, budget_s: float | None) -> dict[str, Any]:
     return {
         "budget": {
             "hours": (budget_s or 0) / 3600,
+            "fits": bool(fit.kept),
             "needed_hours": fit.needed_s / 3600,
             "dropped_cells": [cell.cell_id for cell in fit.dropped],
         }
@@ -105,15 +120,20 @@ def _cells_table(plan: Plan) -> Table:
     return table
 
 
-def _launches_table(plan: Plan) -> Table:
-    table = plain_table("launch", "arm", "pair", "cells", "estimated", left=("arm",))
+def _launches_table(plan: Plan, fit: Fit | None) -> Table:
+    """What is started when; with a budget, what of it is dropped."""
+    what = "turn" if is_attached(plan) else "launch"
+    table = plain_table(what, "arm", "pair", "cells", "estimated", left=("arm",))
+    kept = None if fit is None else {launch.ordinal: launch for launch in fit.kept}
     for launch in plan.launches:
+        made = launch if kept is None else kept.get(launch.ordinal)
+        cells, planned = 0 if made is None else len(made.cells), len(launch.cells)
         table.add_row(
             str(launch.ordinal + 1),
             launch.arm,
             str(launch.pair),
-            str(len(launch.cells)),
-            duration(launch.estimated_s),
+            str(cells) if cells == planned else f"{cells} of {planned}" if made else "dropped",
+            duration((made or launch).estimated_s),
         )
     return table
 

@@ -1,4 +1,4 @@
-"""One request and its response over a session: what was sent when, what came back when.
+"""One request and its response: what was sent when, what came back when.
 
 Nothing is parsed while bytes arrive: reads are stored with their time and read later, so that one
 response's parsing never makes another's time stamps late.
@@ -6,152 +6,178 @@ response's parsing never makes another's time stamps late.
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from array import array
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from bench.clock import now_ns, world_s
-from bench.load.stream import StreamEnd
+from bench.clock import now_ns
+from bench.load.http1 import FramingError, ResponseReader, State
+from bench.load.stream import StreamAssembly, StreamEnd, StreamRecord
 from bench.model import RequestStatus
-from bench.sglang.wire import error_in_body, with_rid
+from bench.sglang.wire import error_in_body
 
 if TYPE_CHECKING:
-    from aiohttp.abc import AbstractStreamWriter
+    from collections.abc import Iterator
 
-    from bench.load.frames import Request
+    from bench.load.http1 import Body
+    from bench.load.second_reader import SecondReader
+    from bench.load.shared_requests import Request
 
-_HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+_SLICE_BYTES: Final = 16384
+"""Parsing pauses after this much, a tenth of a millisecond, so that arrivals are stamped."""
 _ERROR_BODY_BYTES: Final = 65536
 _OK: Final = 200
+_REDIRECTS: Final = range(300, 400)
+_chunk_sizes: dict[bytes, int] = {}
 
 
 class Exchange:
     """The raw record of one request, filled while it runs.
 
-    `rid` is the id that it has on the server: a whole UUID, since SGLang aborts every request
-    whose id begins with the one it is told.
+    Attributes:
+        rid: The id that it has on the server, 32 hexadecimal digits as of a UUID: SGLang aborts
+            every request whose id begins with the one it is told, so all are equally long.
+        stamps: Arrival of each read that was not looked at yet, in clock nanoseconds.
+        pieces: The bytes of each of these reads.
+        reader: Reads head and framing.
+        second: aiohttp's reader, once it has taken over.
+        deadline_ns: When it is given up.
+        end: How it ended; None while it runs.
+        is_told: Whether its outcome was told.
     """
 
     __slots__ = (
+        "_assembly",
+        "deadline_ns",
         "due_ns",
         "end",
         "ended_ns",
         "first_byte_ns",
-        "http_status",
-        "reads",
-        "request",
+        "index",
+        "is_told",
+        "last_read_ns",
+        "pieces",
+        "reader",
         "rid",
+        "second",
         "sent_ns",
         "slot",
+        "stamps",
     )
 
-    def __init__(self, request: Request, *, due_ns: int, slot: int | None) -> None:
-        self.request = request
-        self.rid = uuid.uuid4().hex
+    def __init__(self, request: Request, rid: str, *, due_ns: int, slot: int | None) -> None:
+        self.index = request.number
+        self.rid = rid
         self.due_ns = due_ns
         self.slot = slot
+        self.deadline_ns = 0
         self.sent_ns: int | None = None
         self.first_byte_ns: int | None = None
+        self.last_read_ns = due_ns
         self.ended_ns = due_ns
-        self.http_status: int | None = None
-        self.reads: list[tuple[int, bytes]] = []
-        self.end = StreamEnd(status=RequestStatus.CANCELLED, message="stopped before it was sent")
+        self.stamps = array("q")
+        self.pieces: list[bytes] = []
+        self.reader = ResponseReader(_chunk_sizes)
+        self.second: SecondReader | None = None
+        self.end: StreamEnd | None = None
+        self.is_told = False
+        self._assembly = StreamAssembly()
+
+    @property
+    def body(self) -> list[Body]:
+        """What has come of the body and was not digested yet."""
+        return self.reader.body if self.second is None else self.second.body
+
+    @property
+    def http_status(self) -> int | None:
+        """Of the response; None while there is none."""
+        return self.reader.status
+
+    @property
+    def read_ct(self) -> int:
+        """How many reads have brought something of the body, or just came."""
+        reader = self.reader if self.second is None else self.second
+        return reader.body_read_ct + len(self.pieces)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole response has come, as far as reads were taken."""
+        if self.second is not None:
+            return self.second.is_complete
+        return self.reader.state is State.DONE
+
+    def take_reads(self) -> bytes:
+        """Look at the reads that have come; what a second reader is to read, if anything.
+
+        Raises:
+            FramingError: They are no HTTP response.
+        """
+        stamps, pieces = self.stamps, self.pieces
+        if not pieces:
+            return b""
+        if self.first_byte_ns is None:
+            self.first_byte_ns = stamps[0]
+        self.last_read_ns = stamps[-1]
+        try:
+            if self.second is None:
+                return self.reader.feed(stamps, pieces)
+            return b"".join(pieces)
+        finally:
+            # In place: whoever stores reads holds on to these two.
+            del stamps[:]
+            pieces.clear()
+
+    def digest(self) -> Iterator[None]:
+        """Parse what has come of the body; pauses now and then, so that others get their turn."""
+        body = self.body
+        if self.reader.status != _OK:
+            return
+        assembly = self._assembly
+        done = since_pause = 0
+        for stamp, piece in body:
+            assembly.feed(stamp, piece)
+            done += 1
+            since_pause += len(piece)
+            if since_pause >= _SLICE_BYTES:
+                since_pause = 0
+                yield
+        del body[:done]
+
+    def record(self, *, keep_text: bool) -> StreamRecord:
+        """What the response amounts to, once it has ended and all of it is digested."""
+        end = self.end or StreamEnd(status=RequestStatus.CANCELLED, message="stopped by bench")
+        if end.status is None and self.reader.status != _OK:
+            end = StreamEnd(status=RequestStatus.HTTP_ERROR, message=self._refusal())
+        return self._assembly.finish(end, read_ct=self.read_ct, keep_text=keep_text)
+
+    def _refusal(self) -> str:
+        reader = self.reader
+        said = f"HTTP {reader.status} {reader.reason}".rstrip()
+        if reader.status in _REDIRECTS:
+            return f"{said}: redirect to {reader.fields.get('location', '')} not followed"
+        body = b"".join(piece for _, piece in self.body)[:_ERROR_BODY_BYTES]
+        return f"{said}: {error_in_body(body) or body.decode('utf-8', 'replace').strip()}"
+
+    def fail(self, status: RequestStatus, message: str) -> None:
+        """It ended otherwise than HTTP says."""
+        self.end = StreamEnd(status=status, message=message)
+        self.ended_ns = now_ns()
 
 
-_sending: ContextVar[Exchange] = ContextVar("exchange being sent")
-
-
-class StampedRequest(aiohttp.ClientRequest):
-    """Stamps the moment at which the request's bytes are handed to the socket.
-
-    That is after a connection was found, and some 0.1 ms after `session.post` was called.
-    """
-
-    async def write_bytes(
-        self,
-        writer: AbstractStreamWriter,
-        conn: Any,  # noqa: ANN401  # aiohttp does not export the type
-        content_length: int | None = None,
-    ) -> None:
-        """Write the body, and the headers held back to go with it."""
-        exchange = _sending.get(None)
-        if exchange is not None:
-            exchange.sent_ns = now_ns()
-        await super().write_bytes(writer, conn, content_length)
-
-
-async def perform(
-    session: aiohttp.ClientSession, path: str, exchange: Exchange, *, request_s: float
-) -> None:
-    """Send one request and take its response to the end; every way of failing is recorded.
-
-    Args:
-        session: From `bench.http.open_session`, with `StampedRequest`.
-        path: Of the API, relative to the session's base URL.
-        exchange: Filled here.
-        request_s: Time-out in seconds of the clock.
-
-    Raises:
-        asyncio.CancelledError: When cancelled; the exchange then has ended as CANCELLED.
-    """
-    _sending.set(exchange)
-    try:
-        async with asyncio.timeout(world_s(request_s)):
-            exchange.end = await _exchange(session, path, exchange)
-    except asyncio.CancelledError:
-        exchange.end = StreamEnd(status=RequestStatus.CANCELLED, message="stopped by bench")
-        exchange.ended_ns = now_ns()
-        raise
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        exchange.end = _failure(error, exchange, request_s=request_s)
-        exchange.ended_ns = now_ns()
-    else:
-        exchange.ended_ns = exchange.reads[-1][0] if exchange.reads else now_ns()
-
-
-async def _exchange(session: aiohttp.ClientSession, path: str, exchange: Exchange) -> StreamEnd:
-    reads = exchange.reads
-    body = with_rid(exchange.request.body, exchange.rid)
-    async with session.post(path, data=body, headers=_HEADERS) as response:
-        exchange.first_byte_ns = now_ns()
-        exchange.http_status = response.status
-        content = response.content
-        if response.status != _OK:
-            return StreamEnd(
-                status=RequestStatus.HTTP_ERROR, message=await _error_message(response)
-            )
-        while piece := await content.readany():
-            reads.append((now_ns(), piece))
-    return StreamEnd()
-
-
-async def _error_message(response: aiohttp.ClientResponse) -> str:
-    body = b""
-    try:
-        while len(body) < _ERROR_BODY_BYTES and (piece := await response.content.readany()):
-            body += piece
-    except aiohttp.ClientError:
-        pass  # the status says enough
-    said = error_in_body(body) or body.decode("utf-8", "replace").strip()
-    return f"HTTP {response.status} {response.reason or ''}: {said}"
-
-
-def _failure(error: Exception, exchange: Exchange, *, request_s: float) -> StreamEnd:
+def connecting_failed(error: Exception, exchange: Exchange, *, connect_s: float) -> None:
+    """No connection could be made for it."""
     message = f"{type(error).__name__}: {error}"
     match error:
-        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-            return StreamEnd(status=RequestStatus.REFUSED, message=message)
         case TimeoutError():
-            message = f"no end of the response within {request_s:g} s"
-            return StreamEnd(status=RequestStatus.TIMEOUT, message=message)
-        case aiohttp.ClientResponseError():
-            status = RequestStatus.HTTP_ERROR if error.status >= 300 else None
-            exchange.http_status = error.status or exchange.http_status
-            return StreamEnd(status=status or RequestStatus.MALFORMED_STREAM, message=message)
-        case aiohttp.InvalidURL():
-            return StreamEnd(status=RequestStatus.REFUSED, message=message)
+            exchange.fail(RequestStatus.REFUSED, f"no connection within {connect_s:g} s")
+        case aiohttp.ClientResponseError():  # a proxy's
+            exchange.reader.status = error.status or None
+            exchange.fail(RequestStatus.HTTP_ERROR, message)
         case _:
-            return StreamEnd(status=RequestStatus.DISCONNECTED, message=message)
+            exchange.fail(RequestStatus.REFUSED, message)
+
+
+def framing_failed(error: FramingError, exchange: Exchange) -> None:
+    """What came is no HTTP."""
+    exchange.fail(RequestStatus.MALFORMED_STREAM, str(error))

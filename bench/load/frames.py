@@ -1,4 +1,8 @@
-"""What bench and a load worker tell each other: msgpack with a length, over the worker's pipes."""
+"""What bench and a load worker tell each other: msgpack with a length before it.
+
+Orders and pulses go through the worker's pipes; outcomes into a file of its own, so that a worker
+never waits for bench and bench holds no more than it reads (`bench.load.shared_requests`).
+"""
 
 from __future__ import annotations
 
@@ -12,51 +16,65 @@ from bench.load.stream import StreamRecord  # noqa: TC001  # msgspec reads the a
 _LENGTH_BYTES: Final = 4
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One request to send: `index` names it, `offset_ns` is when it is due (open loads only)."""
-
-    index: int
-    body: bytes
-    offset_ns: int | None = None
-
-
 class Job(msgspec.Struct, frozen=True, tag=True):
-    """Requests to send, in this order.
+    """Send the shared requests.
 
     Attributes:
         path: Relative to `base_url`.
-        slots: Closed load: the numbers of the slots, each of which takes the next request as soon
-            as its last one has ended. Empty: an open load, each request has its `offset_ns`.
+        rid_stem: 24 hexadecimal digits; with 8 of its index behind them a request's id.
+        slots: Closed load: the numbers of this worker's slots, each of which takes the next
+            request as soon as its last one has ended. Empty: an open load, each request has its
+            `offset_ns`.
         request_s: Time-out of a request, in seconds of the clock; so are the other two.
         drain_s: Open load: how long the last responses may take after the last request was due.
         keep_text: Whether records hold the text.
-        connections: How many connections to open ahead.
+        connections: How many connections to open ahead; an open load keeps so many free.
+        starts_a_ms: How many requests may start in a millisecond of the world.
         abort_own: Whether requests that are given up are aborted on the server by their ids.
+        admin_api_key: What aborting needs in place of `api_key`, if anything.
     """
 
     base_url: str
     api_key: str | None
     path: str
-    requests: list[Request]
+    rid_stem: str
     slots: list[int]
     request_s: float
     connect_s: float
     drain_s: float
     keep_text: bool
     connections: int
+    starts_a_ms: int
     abort_own: bool = False
+    admin_api_key: str | None = None
+
+
+class Go(msgspec.Struct, frozen=True, tag=True):
+    """Begin the job, whose connections are open: an open load's schedule starts at `start_ns`."""
+
+    start_ns: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """End the job: what is outstanding or unsent ends as CANCELLED."""
+    """End the job: what is outstanding ends as CANCELLED."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The worker has started."""
 
 
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    """The job's connections are open, or cannot be: so many are."""
+
+    connections: int
+
+
 class Outcome(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """What became of one request; times as in `bench.model.RequestSample`."""
+    """What became of one request; times as in `bench.model.RequestSample`.
+
+    Attributes:
+        second_reader: Why aiohttp's own reader read the response; None: it was not needed.
+    """
 
     index: int
     slot: int | None
@@ -66,6 +84,7 @@ class Outcome(msgspec.Struct, frozen=True, tag=True, gc=False):
     ended_ns: int
     http_status: int | None
     stream: StreamRecord
+    second_reader: str | None = None
 
 
 class Pulse(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +93,9 @@ class Pulse(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         t_ns: Clock time.
         in_flight: Requests sent and not ended.
-        read_ct: Transport reads since the job began.
+        ended: Requests whose outcomes are written.
+        read_ct: Transport reads of these; `output_tok` and the two after it likewise.
+        running_read_ct: Transport reads of those in flight so far.
         loop_lag_ms: Highest lag of the event loop since the last pulse, in milliseconds of the
             clock.
         cpu_share: CPU seconds over wall seconds since the last pulse.
@@ -82,16 +103,21 @@ class Pulse(msgspec.Struct, frozen=True, tag=True):
 
     t_ns: int
     in_flight: int
+    ended: int
     read_ct: int
+    output_tok: int
+    verify_ct: int
+    correct_ct: int
+    running_read_ct: int
     loop_lag_ms: float | None
     cpu_share: float | None
 
 
 class JobEnd(msgspec.Struct, frozen=True, tag=True):
-    """All outcomes of the job have been told; how the worker itself did (`ClientStats`)."""
+    """All outcomes of the job are written; how the worker itself did (`ClientStats`)."""
 
     loop_lag_p99_ms: float | None
-    cpu_share: float | None
+    cpu_s: float
     world_s: float
     max_in_flight: int
 
@@ -102,16 +128,17 @@ class JobFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToWorker = Job | Stop
-FromWorker = Ready | Outcome | Pulse | JobEnd | JobFailed
+ToWorker = Job | Go | Stop
+FromWorker = Ready | Prepared | Pulse | JobEnd | JobFailed
 
 encode: Final = msgspec.msgpack.Encoder().encode
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker).decode
 from_worker: Final = msgspec.msgpack.Decoder(FromWorker).decode
+to_outcome: Final = msgspec.msgpack.Decoder(Outcome).decode
 
 
-def framed(message: ToWorker | FromWorker) -> bytes:
-    """A message as it goes through the pipe."""
+def framed(message: ToWorker | FromWorker | Outcome) -> bytes:
+    """A message as it goes through the pipe or into the file."""
     payload = encode(message)
     return len(payload).to_bytes(_LENGTH_BYTES, "little") + payload
 

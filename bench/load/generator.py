@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bench.clock import now_ns
+from bench.clock import now_ns, speed
 from bench.load.capacity import search_capacity
-from bench.load.frames import Job, Request
+from bench.load.frames import Go, Job
+from bench.load.pacing import STARTS_A_MS
 from bench.load.process import start_worker
 from bench.load.prompts import retokenize
 from bench.load.samples import client_stats, to_sample, unsent_sample
+from bench.load.shared_requests import Request
+from bench.load.tally import Progress, Tally
 from bench.load.work import plan_requests
-from bench.model import RequestStatus, TelemetryPoint
+from bench.model import RequestStatus
 from bench.sglang.wire import PATHS
 
 if TYPE_CHECKING:
@@ -22,32 +27,17 @@ if TYPE_CHECKING:
     from bench.load.frames import JobEnd, Outcome, Pulse
     from bench.load.process import WorkerProcess
     from bench.load.work import PlannedRequest
-    from bench.model import Cell, ClientStats, RequestSample
+    from bench.model import Cell, ClientStats, RequestSample, TelemetryPoint
+
+__all__ = ["CellLoad", "LoadClient", "Progress", "open_client"]
 
 PRIMING_SLOTS: Final = 8
 MOST_CONNECTIONS_AHEAD: Final = 64
 """Of an open load, whose concurrency is not known ahead."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How a cell is going, about twice a second.
-
-    Attributes:
-        done: Requests that have ended, priming left out.
-        total: Requests of the cell, priming left out.
-        in_flight: Requests sent and not ended.
-        output_tok_per_s: Rough rate since the last one, from reads; None at first.
-        accept_len_tok: Pooled over the requests that have ended; None without speculation.
-        phase: `priming`, `warm-up` or `measuring`.
-    """
-
-    done: int
-    total: int
-    in_flight: int
-    output_tok_per_s: float | None
-    accept_len_tok: float | None
-    phase: str
+MOST_STARTS_A_MS: Final = 32
+"""Of all workers together."""
+LEAD_NS: Final = 100_000_000
+"""From the last worker's being prepared to the start of an open load's schedule, of the world."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +57,38 @@ class CellLoad:
 
 
 async def open_client(
-    base_url: str, *, api_key: str | None = None, abort_own: bool = False
+    base_url: str,
+    *,
+    api_key: str | None = None,
+    admin_api_key: str | None = None,
+    abort_own: bool = False,
+    workers: int = 1,
+    proven_event_per_s: float | None = None,
 ) -> LoadClient:
     """Start the load worker for one server; close the client when the server goes.
 
     Args:
         base_url: Of the server.
         api_key: Of the server.
+        admin_api_key: Of the server, where aborting needs one of its own.
         abort_own: Whether requests that are given up are aborted on the server, each by its own
             id: where nobody else will do it.
+        workers: How many processes share the load.
+        proven_event_per_s: Up to which load they are proven to be exact; None: not known.
 
     Raises:
         LoadError: The worker did not start.
     """
-    workers = [await start_worker()]
-    return LoadClient(base_url, api_key=api_key, workers=workers, abort_own=abort_own)
+    first = await start_worker()
+    more = [await start_worker(first.requests) for _ in range(workers - 1)]
+    return LoadClient(
+        base_url,
+        api_key=api_key,
+        admin_api_key=admin_api_key,
+        workers=[first, *more],
+        abort_own=abort_own,
+        proven_event_per_s=proven_event_per_s,
+    )
 
 
 class LoadClient:
@@ -93,13 +100,23 @@ class LoadClient:
         *,
         api_key: str | None,
         workers: list[WorkerProcess],
+        admin_api_key: str | None = None,
         abort_own: bool = False,
+        proven_event_per_s: float | None = None,
     ) -> None:
         self._base_url = base_url
         self._abort_own = abort_own
         self._api_key = api_key
+        self._admin_api_key = admin_api_key
         self._workers = workers
         self._cancelled = False
+        self._second_reader_ct = 0
+        self._proven_event_per_s = proven_event_per_s
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Of the processes that share the load."""
+        return tuple(worker.pid for worker in self._workers)
 
     async def run_cell(
         self,
@@ -150,141 +167,139 @@ class LoadClient:
         planned = await asyncio.to_thread(
             plan_requests, cell, model_name=model_name, first_index=first_index
         )
-        for place, worker in enumerate(self._workers):
-            if not worker.is_alive:
-                self._workers[place] = await start_worker()
-        tally = _Tally(cell, planned, on_progress)
+        await self._replace_dead_workers()
         priming = [request for request in planned if request.is_priming]
-        if priming:
-            await self._do(cell, priming, range(PRIMING_SLOTS), tally)
         main = [request for request in planned if not request.is_priming]
-        slots = range(cell.load.concurrency or 0)
-        ends = await self._do(cell, main, slots, tally)
-        samples = await asyncio.to_thread(self._samples, cell, planned, tally)
+        tally = Tally(total=len(main), warmup=cell.warmup_requests, on_progress=on_progress)
+        samples: list[RequestSample] = []
+        self._second_reader_ct = 0
+        if priming:
+            tally.is_priming = True
+            await self._do(cell, priming, range(PRIMING_SLOTS), tally)
+            tally.is_priming = False
+            samples += await asyncio.to_thread(self._samples, cell, priming)
+        ends = await self._do(cell, main, range(cell.load.concurrency or 0), tally)
+        samples += await asyncio.to_thread(self._samples, cell, main)
         return CellLoad(
             samples=samples,
-            client=client_stats(samples, [end for end in ends if end], workers=len(self._workers)),
+            client=client_stats(
+                samples,
+                [end for end in ends if end],
+                workers=len(self._workers),
+                second_reader_ct=self._second_reader_ct,
+                proven_event_per_s=self._proven_event_per_s,
+            ),
             telemetry=tally.telemetry,
         )
 
+    async def _replace_dead_workers(self) -> None:
+        for place, worker in enumerate(self._workers):
+            if not worker.is_alive:
+                self._workers[place] = await start_worker(worker.requests)
+                await worker.close()
+
     async def _do(
-        self, cell: Cell, requests: list[PlannedRequest], slots: range, tally: _Tally
+        self, cell: Cell, requests: list[PlannedRequest], slots: range, tally: Tally
     ) -> list[JobEnd | None]:
-        """Have the workers send `requests`, dealt out by slot (by place in an open load)."""
+        """Have the workers send `requests`: whichever can take one takes the next."""
+        shared = self._workers[0].requests
+        await asyncio.to_thread(
+            shared.write, [Request(r.index, r.body, r.offset_ns) for r in requests]
+        )
         if self._cancelled:
             return []
         many = len(self._workers)
-        runs = [
-            worker.run(
-                self._job(cell, requests[place::many], list(slots)[place::many]),
-                on_outcome=tally.take_outcome,
-                on_pulse=tally.take_pulse,
+        start = _CommonStart(many)
+        jobs = self._jobs(cell, len(requests), slots)
+        try:
+            return await asyncio.gather(
+                *(
+                    start.run(worker, job, on_pulse=partial(tally.take, place))
+                    for place, (worker, job) in enumerate(zip(self._workers, jobs, strict=True))
+                )
             )
-            for place, worker in enumerate(self._workers)
-        ]
-        return await asyncio.gather(*runs)
+        finally:
+            tally.end_job()
 
-    def _job(self, cell: Cell, requests: list[PlannedRequest], slots: list[int]) -> Job:
+    def _jobs(self, cell: Cell, request_ct: int, slots: range) -> list[Job]:
         workload, timeouts = cell.workload, cell.timeouts
-        return Job(
-            base_url=self._base_url,
-            api_key=self._api_key,
-            path=PATHS[workload.api],
-            requests=[Request(r.index, r.body, r.offset_ns) for r in requests],
-            slots=slots,
-            request_s=timeouts.request_s,
-            connect_s=timeouts.connect_s,
-            drain_s=timeouts.drain_s,
-            keep_text=workload.store_text,
-            abort_own=self._abort_own,
-            connections=len(slots) or min(len(requests), MOST_CONNECTIONS_AHEAD),
-        )
+        many = len(self._workers)
+        rid_stem = secrets.token_hex(12)
+        ahead = -(-min(request_ct, MOST_CONNECTIONS_AHEAD) // many)
+        return [
+            Job(
+                base_url=self._base_url,
+                api_key=self._api_key,
+                path=PATHS[workload.api],
+                rid_stem=rid_stem,
+                slots=list(slots)[place::many],
+                request_s=timeouts.request_s,
+                connect_s=timeouts.connect_s,
+                drain_s=timeouts.drain_s,
+                keep_text=workload.store_text,
+                connections=len(slots[place::many]) if slots else ahead,
+                starts_a_ms=max(min(MOST_STARTS_A_MS // many, STARTS_A_MS), 1),
+                abort_own=self._abort_own,
+                admin_api_key=self._admin_api_key,
+            )
+            for place in range(many)
+        ]
 
-    def _samples(
-        self, cell: Cell, planned: list[PlannedRequest], tally: _Tally
-    ) -> list[RequestSample]:
+    def _samples(self, cell: Cell, planned: list[PlannedRequest]) -> list[RequestSample]:
         """One sample for each request; counts that the server did not give are made here."""
-        samples = []
+        by_index = {request.index: request for request in planned}
+        samples: dict[int, RequestSample] = {}
+        for worker in self._workers:
+            for outcome in worker.outcomes():
+                request = by_index[outcome.index]
+                samples[outcome.index] = self._sample(cell, request, outcome)
+                self._second_reader_ct += outcome.second_reader is not None
         lost_ns = now_ns()
         status, why = RequestStatus.CANCELLED, "stopped before it was sent"
         if not all(worker.is_alive for worker in self._workers):
             words = "; ".join(w.last_words for w in self._workers if not w.is_alive)
             status, why = RequestStatus.WORKER_LOST, f"the load worker ended: {words}"
-        for request in planned:
-            outcome = tally.outcomes.get(request.index)
-            if outcome is None:
-                samples.append(unsent_sample(cell, request, lost_ns, status, why))
-                continue
-            count = None
-            stream, tokenizer = outcome.stream, cell.workload.tokenizer_path
-            if stream.output_tok is None and stream.text is not None and tokenizer is not None:
-                count = retokenize(tokenizer, stream.text) + retokenize(
-                    tokenizer, stream.reasoning_text or ""
-                )
-            secrets = (self._api_key,) if self._api_key else ()
-            samples.append(
-                to_sample(cell, request, outcome, retokenized_tok=count, secrets=secrets)
-            )
-        return samples
-
-
-class _Tally:
-    """What the workers have told so far in one cell."""
-
-    def __init__(
-        self,
-        cell: Cell,
-        planned: list[PlannedRequest],
-        on_progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self.outcomes: dict[int, Outcome] = {}
-        self.telemetry: list[TelemetryPoint] = []
-        self._cell = cell
-        self._priming_ct = sum(request.is_priming for request in planned)
-        self._total = len(planned) - self._priming_ct
-        self._on_progress = on_progress
-        self._latest_pulse: Pulse | None = None
-        self._output_tok = self._read_ct = 0
-        self._verify_ct = self._correct_ct = 0
-
-    def take_outcome(self, outcome: Outcome) -> None:
-        self.outcomes[outcome.index] = outcome
-        self._read_ct += outcome.stream.read_ct
-        self._output_tok += outcome.stream.output_tok or 0
-        if outcome.stream.spec is not None and outcome.stream.spec.num_correct_drafts is not None:
-            self._verify_ct += outcome.stream.spec.verify_ct
-            self._correct_ct += outcome.stream.spec.num_correct_drafts
-
-    def take_pulse(self, pulse: Pulse) -> None:
-        self.telemetry += [
-            TelemetryPoint(t_ns=pulse.t_ns, source="client", name=name, value=value)
-            for name, value in (
-                ("loop_lag_ms", pulse.loop_lag_ms),
-                ("cpu_share", pulse.cpu_share),
-                ("requests_in_flight", float(pulse.in_flight)),
-            )
+        return [
+            samples.get(request.index) or unsent_sample(cell, request, lost_ns, status, why)
+            for request in planned
         ]
-        if self._on_progress is not None:
-            self._on_progress(self._progress(pulse))
-        self._latest_pulse = pulse
 
-    def _progress(self, pulse: Pulse) -> Progress:
-        done = max(len(self.outcomes) - self._priming_ct, 0)
-        phase = "measuring" if done >= self._cell.warmup_requests else "warm-up"
-        return Progress(
-            done=done,
-            total=self._total,
-            in_flight=pulse.in_flight,
-            output_tok_per_s=self._output_tok_per_s(pulse),
-            accept_len_tok=1 + self._correct_ct / self._verify_ct if self._verify_ct else None,
-            phase="priming" if len(self.outcomes) < self._priming_ct else phase,
-        )
+    def _sample(self, cell: Cell, request: PlannedRequest, outcome: Outcome) -> RequestSample:
+        count = None
+        stream, tokenizer = outcome.stream, cell.workload.tokenizer_path
+        if stream.output_tok is None and stream.text is not None and tokenizer is not None:
+            count = retokenize(tokenizer, stream.text) + retokenize(
+                tokenizer, stream.reasoning_text or ""
+            )
+        keys = tuple(key for key in (self._api_key, self._admin_api_key) if key)
+        return to_sample(cell, request, outcome, retokenized_tok=count, secrets=keys)
 
-    def _output_tok_per_s(self, pulse: Pulse) -> float | None:
-        # Streams are not parsed while they run; a read carries about as many tokens as those of
-        # the requests that have ended did.
-        latest = self._latest_pulse
-        if latest is None or pulse.t_ns <= latest.t_ns or pulse.read_ct < latest.read_ct:
-            return None
-        tok_a_read = self._output_tok / self._read_ct if self._read_ct else 1.0
-        return (pulse.read_ct - latest.read_ct) * tok_a_read / (pulse.t_ns - latest.t_ns) * 1e9
+
+class _CommonStart:
+    """Lets the workers of a job begin at one time, once each is prepared or gone."""
+
+    def __init__(self, workers: int) -> None:
+        self._missing = workers
+        self._go: asyncio.Future[Go] = asyncio.get_running_loop().create_future()
+
+    async def run(
+        self, worker: WorkerProcess, job: Job, *, on_pulse: Callable[[Pulse], None]
+    ) -> JobEnd | None:
+        has_come = False
+
+        async def go() -> Go:
+            nonlocal has_come
+            has_come = True
+            self._come()
+            return await asyncio.shield(self._go)
+
+        try:
+            return await worker.run(job, go=go, on_pulse=on_pulse)
+        finally:
+            if not has_come:
+                self._come()
+
+    def _come(self) -> None:
+        self._missing -= 1
+        if not self._missing and not self._go.done():
+            self._go.set_result(Go(start_ns=now_ns() + LEAD_NS * speed()))

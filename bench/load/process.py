@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Final
 from bench.errors import LoadError
 from bench.http import redact
 from bench.load.frames import (
+    Go,
     Job,
     JobEnd,
     JobFailed,
-    Outcome,
+    Prepared,
     Pulse,
     Stop,
     framed,
     from_worker,
     read_frame,
+    to_outcome,
 )
+from bench.load.shared_requests import OutcomeFile, RequestWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from bench.load.frames import Outcome, ToWorker
 
 _PIPE_BYTES: Final = 2**24
 _START_S: Final = 30.0
@@ -33,8 +38,15 @@ _CLOSE_S: Final = 2.0
 class WorkerProcess:
     """A running worker; made by `start_worker`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        requests: RequestWriter,
+        outcomes: OutcomeFile,
+    ) -> None:
+        self.requests = requests.share()
         self._process = process
+        self._outcomes = outcomes
         self._said: collections.deque[str] = collections.deque(maxlen=20)
         self._listening = asyncio.create_task(self._listen())
         self._stop_sent = False
@@ -51,10 +63,24 @@ class WorkerProcess:
         said = redact(self._said[-1]) if self._said else "it said nothing"
         return f"exit status {self._process.returncode}, {said}"
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     async def run(
-        self, job: Job, *, on_outcome: Callable[[Outcome], None], on_pulse: Callable[[Pulse], None]
+        self,
+        job: Job,
+        *,
+        go: Callable[[], Awaitable[Go]],
+        on_pulse: Callable[[Pulse], None],
     ) -> JobEnd | None:
-        """Have a job done.
+        """Have a job done, whose requests are written.
+
+        Args:
+            job: What to do.
+            go: Called when the worker is prepared; it begins when this returns.
+            on_pulse: Told how it does.
 
         Returns:
             The worker's account, or None when it died before its end.
@@ -63,8 +89,9 @@ class WorkerProcess:
             LoadError: The worker failed without dying.
         """
         self._stop_sent = False
+        self._outcomes.clear()
         try:
-            return await self._run(job, on_outcome, on_pulse)
+            return await self._run(job, go, on_pulse)
         except asyncio.CancelledError:
             self._given_up = True  # what it still has to tell would be taken for the next job's
             with contextlib.suppress(ProcessLookupError):
@@ -72,23 +99,27 @@ class WorkerProcess:
             raise
 
     async def _run(
-        self, job: Job, on_outcome: Callable[[Outcome], None], on_pulse: Callable[[Pulse], None]
+        self, job: Job, go: Callable[[], Awaitable[Go]], on_pulse: Callable[[Pulse], None]
     ) -> JobEnd | None:
-        if not await self._send(job):
-            return None
-        while (payload := await self._read()) is not None:
+        is_there = await self._send(job)
+        while is_there and (payload := await self._read()) is not None:
             match from_worker(payload):
-                case Outcome() as outcome:
-                    on_outcome(outcome)
+                case Prepared():
+                    is_there = await self._send(await go())
                 case Pulse() as pulse:
                     on_pulse(pulse)
                 case JobEnd() as end:
                     return end
                 case JobFailed(message=message):
-                    raise LoadError(f"the load worker failed: {message.strip().splitlines()[-1]}")
+                    last = message.strip().splitlines()[-1]
+                    raise LoadError(f"the load worker failed: {last}")
         await self._process.wait()
         await asyncio.wait({self._listening}, timeout=_CLOSE_S)
         return None
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """What it has told of its requests in the last job, be it alive or not."""
+        return map(to_outcome, self._outcomes.frames())
 
     def stop(self) -> None:
         """End the job in hand: `run` returns once all outcomes are told."""
@@ -108,6 +139,8 @@ class WorkerProcess:
             await self._process.wait()
         await asyncio.wait({self._listening}, timeout=_CLOSE_S)
         self._listening.cancel()
+        self._outcomes.close()
+        self.requests.release()
 
     async def ready(self) -> None:
         """Wait until it has started.
@@ -124,10 +157,10 @@ class WorkerProcess:
             await self.close()
             raise LoadError(f"the load worker did not start: {self.last_words}")
 
-    async def _send(self, job: Job) -> bool:
+    async def _send(self, message: ToWorker) -> bool:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(framed(job))
+            self._process.stdin.write(framed(message))
             await self._process.stdin.drain()
         except ConnectionError:
             await self._process.wait()
@@ -144,27 +177,34 @@ class WorkerProcess:
             self._said.append(line.decode("utf-8", "replace").rstrip())
 
 
-async def start_worker() -> WorkerProcess:
+async def start_worker(requests: RequestWriter | None = None) -> WorkerProcess:
     """Start a worker and wait until it can take a job, about a third of a second.
 
     It is in a session of its own, so that Ctrl-C reaches bench alone, which stops it in order.
 
+    Args:
+        requests: What it shares with the other workers of its client; None: it is the first.
+
     Raises:
         LoadError: It did not start.
     """
+    requests, outcomes = requests or RequestWriter(), OutcomeFile()
+    descriptors = (*requests.descriptors(), outcomes.descriptor)
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "bench.load.worker",
+            *map(str, descriptors),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            pass_fds=descriptors,
             start_new_session=True,
             limit=_PIPE_BYTES,
         )
     except OSError as error:
         raise LoadError(f"the load worker did not start: {error}") from error
-    worker = WorkerProcess(process)
+    worker = WorkerProcess(process, requests, outcomes)
     await worker.ready()
     return worker

@@ -107,26 +107,45 @@ def unsent_sample(
 
 
 def client_stats(
-    samples: Sequence[RequestSample], ends: Sequence[JobEnd], *, workers: int
+    samples: Sequence[RequestSample],
+    ends: Sequence[JobEnd],
+    *,
+    workers: int,
+    second_reader_ct: int = 0,
+    proven_event_per_s: float | None = None,
 ) -> ClientStats:
-    """How the workers did over one cell: lags and CPU shares of the worst of them.
+    """How the workers did over one cell: lags of the worst of them, CPU shares of all together.
 
     Args:
         samples: Of the cell.
         ends: The account of each worker that lived to give one.
         workers: How many there were.
+        second_reader_ct: Responses that aiohttp's own reader read.
+        proven_event_per_s: What the self-test proved the client good for; None: not tested.
     """
-    late_ms = sorted((s.sent_ns - s.due_ns) / 1e6 for s in samples if s.sent_ns is not None)
+    sent = [s for s in samples if s.sent_ns is not None]
+    late_ms = sorted((s.sent_ns - s.due_ns) / 1e6 for s in sent if s.sent_ns is not None)
     lags_ms = [end.loop_lag_p99_ms for end in ends if end.loop_lag_p99_ms is not None]
-    shares = [end.cpu_share for end in ends if end.cpu_share is not None]
     world_s = max((end.world_s for end in ends), default=0.0)
     event_ct = sum(len(sample.event_ns) for sample in samples)
+    read_ct = sum(sample.read_ct for sample in samples if sample.event_ns)
     return ClientStats(
         send_late_p50_ms=statistics.median(late_ms) if late_ms else None,
         send_late_p99_ms=late_ms[(len(late_ms) * 99 - 1) // 100] if late_ms else None,
         loop_lag_p99_ms=max(lags_ms) if lags_ms else None,
-        cpu_share=sum(shares) if shares else None,
+        cpu_share=sum(end.cpu_s for end in ends) / world_s if world_s > 0 else None,
         events_per_s=event_ct / world_s if world_s > 0 else None,
         max_in_flight=sum(end.max_in_flight for end in ends),
         workers=workers,
+        events_per_read=event_ct / read_ct if read_ct else None,
+        in_flight_mean=_in_flight_mean(sent),
+        second_reader_ct=second_reader_ct,
+        proven_event_per_s=proven_event_per_s,
     )
+
+
+def _in_flight_mean(sent: Sequence[RequestSample]) -> float | None:
+    starts_ns = [sample.sent_ns for sample in sent if sample.sent_ns is not None]
+    ends_ns = [sample.ended_ns for sample in sent]
+    span_ns = max(ends_ns, default=0) - min(starts_ns, default=0)
+    return (sum(ends_ns) - sum(starts_ns)) / span_ns if span_ns > 0 else None

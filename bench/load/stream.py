@@ -10,36 +10,30 @@ event may show text late, or tokens that have no text). Otherwise it does if it 
 
 from __future__ import annotations
 
+from array import array
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from bench.load.sse import EventParser
-from bench.load.text import TextFacts, VisibleText, text_facts, utf8_bytes
+from bench.load.text import (
+    TextFacts,
+    VisibleText,
+    Volume,
+    text_facts,
+    tokens_before_first_event,
+    utf8_bytes,
+)
 from bench.model import RequestStatus
 from bench.sglang.wire import DONE, Chunk, SpecCounters, WireError, decode_chunk, error_in_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.load.sse import Event
-
 MOST_MESSAGE_CHARS: Final = 4000
 """An error may be a whole page; it is redacted and cut further where samples are made."""
-MOST_TOK_IN_A_STEP: Final = 64
-"""More tokens than any scheduler step yields: a first event that counts more came late."""
-TEXTLESS_TOK: Final = 8
-"""How many more tokens than bytes of text a response may have: end of text, other special ones."""
 _KEPT_BODY_BYTES: Final = 65536
-_COUNTS: Final = (
-    "prompt_tok",
-    "cached_tok",
-    "output_tok",
-    "reasoning_tok",
-    "num_retractions",
-    "queue_ns",
-    "dp_rank",
-)
 
 
 class StreamEnd(msgspec.Struct, frozen=True):
@@ -82,16 +76,6 @@ class StreamRecord(msgspec.Struct, array_like=True, gc=False):
     dp_rank: int | None = None
 
 
-class _Mark(msgspec.Struct, gc=False):
-    """One event that has a place for output."""
-
-    arrival_ns: int
-    text_bytes: int
-    is_visible: bool
-    output_tok: int | None
-    is_finish: bool
-
-
 def assemble(
     reads: Iterable[tuple[int, bytes]], end: StreamEnd, *, keep_text: bool = False
 ) -> StreamRecord:
@@ -103,22 +87,31 @@ def assemble(
         keep_text: Whether the record holds the text itself.
     """
     stream = StreamAssembly()
+    read_ct = 0
     for arrival_ns, piece in reads:
+        read_ct += 1
         stream.feed(arrival_ns, piece)
-    return stream.finish(end, keep_text=keep_text)
+    return stream.finish(end, read_ct=read_ct, keep_text=keep_text)
 
 
 class StreamAssembly:
-    """The same in steps, so that a caller can do other work between reads."""
+    """The same in steps, so that a caller can do other work between pieces.
+
+    What is kept of an event while the stream runs is three numbers: its arrival, how much text it
+    brought, and the server's count with it (-1 without one).
+    """
 
     def __init__(self) -> None:
         self._parser = EventParser()
-        self._marks: list[_Mark] = []
+        self._arrivals_ns = array("q")
+        self._text_bytes = array("q")
+        self._counts = array("q")
+        self._first_visible_ns: int | None = None
+        self._finish_at: int | None = None  # place of the event with the finish reason
         self._visible = VisibleText()
         self._reasoning: list[str] = []
-        self._visible_bytes = self._reasoning_bytes = 0
+        self._reasoning_bytes = 0
         self._chunk_ct = 0
-        self._read_ct = 0
         self._start_of_body: list[bytes] = []
         self._kept_bytes = 0
         self._last_ns = 0
@@ -126,68 +119,81 @@ class StreamAssembly:
         self._finish_reason: str | None = None
         self._error: str | None = None
         self._malformed: str | None = None
-        self._latest: dict[str, int] = {}
-        self._spec: SpecCounters | None = None
+        self._latest = _Latest()
 
     def feed(self, arrival_ns: int, piece: bytes) -> None:
-        """Take one read."""
-        self._read_ct += 1
+        """Take the next piece of the body."""
         self._last_ns = arrival_ns
         if not self._chunk_ct and self._kept_bytes < _KEPT_BODY_BYTES:
             self._start_of_body.append(piece)  # it may be one JSON object in place of a stream
             self._kept_bytes += len(piece)
+        data = self._parser.whole_event(piece)
+        if data is not None:
+            self._take_data(arrival_ns, "", data)
+            return
         for event in self._parser.feed(piece):
-            self._take_event(arrival_ns, event)
+            self._take_data(arrival_ns, event.name, event.data)
 
-    def finish(self, end: StreamEnd, *, keep_text: bool = False) -> StreamRecord:
-        """The record, once there is no more to come."""
+    def finish(self, end: StreamEnd, *, read_ct: int, keep_text: bool = False) -> StreamRecord:
+        """The record, once there is no more to come.
+
+        Args:
+            end: How the transport saw it end.
+            read_ct: How many reads brought the body.
+            keep_text: Whether the record holds the text itself.
+        """
         self._take_unended_event()
-        events = self._token_events()
+        event_ns, event_tok = self._token_events()
         text, reasoning = self._visible.whole(), "".join(self._reasoning)
-        output_tok = self._output_tok(text=text, reasoning=reasoning)
-        status, message = self._status(end, has_output=bool(events or text or reasoning))
+        latest = self._latest
+        output_tok = latest.output_tok
+        if output_tok == 0 and (text or reasoning):
+            output_tok = None  # a count that is plainly not kept
+        status, message = self._status(end, has_output=bool(event_ns or text or reasoning))
         is_uncounted = output_tok is None and status is RequestStatus.OK
         return StreamRecord(
             status=status,
             error_message=None if message is None else message[:MOST_MESSAGE_CHARS],
             finish_reason=self._finish_reason,
-            prompt_tok=self._latest.get("prompt_tok"),
-            cached_tok=self._latest.get("cached_tok"),
+            prompt_tok=latest.prompt_tok,
+            cached_tok=latest.cached_tok,
             output_tok=output_tok,
-            reasoning_tok=self._latest.get("reasoning_tok"),
-            event_ns=tuple(arrival_ns for arrival_ns, _ in events),
-            event_tok=_running_counts(events),
-            first_visible_ns=next((m.arrival_ns for m in self._marks if m.is_visible), None),
-            tokens_before_first_event=_tokens_before_first_event(events, self._volume(output_tok)),
-            read_ct=self._read_ct,
+            reasoning_tok=latest.reasoning_tok,
+            event_ns=event_ns,
+            event_tok=event_tok,
+            first_visible_ns=self._first_visible_ns,
+            tokens_before_first_event=tokens_before_first_event(
+                event_ns, event_tok, self._volume(output_tok)
+            ),
+            read_ct=read_ct,
             text=text if keep_text or is_uncounted else None,
             reasoning_text=reasoning if keep_text or is_uncounted else None,
             facts=text_facts(text, reasoning) if status is RequestStatus.OK else None,
-            spec=self._spec,
-            num_retractions=self._latest.get("num_retractions"),
-            queue_ns=self._latest.get("queue_ns"),
-            dp_rank=self._latest.get("dp_rank"),
+            spec=latest.spec,
+            num_retractions=latest.num_retractions,
+            queue_ns=latest.queue_ns,
+            dp_rank=latest.dp_rank,
         )
 
-    def _take_event(self, arrival_ns: int, event: Event) -> None:
-        if self._done or not event.data.strip():
+    def _take_data(self, arrival_ns: int, name: str, data: bytes) -> None:
+        if self._done:
             return
-        if event.data.strip() == DONE:
-            self._done = True
+        if data[:1] != b"{" and (not data.strip() or data.strip() == DONE):
+            self._done = bool(data.strip())
             return
         try:
-            chunk = decode_chunk(event.data)
+            chunk = decode_chunk(data)
         except WireError as error:
-            self._take_unreadable(event, str(error))
+            self._take_unreadable(name, data, str(error))
             return
-        if event.name == "error" and chunk.error is None:
-            self._error = self._error or event.data.decode("utf-8", "replace")
+        if name == "error" and chunk.error is None:
+            self._error = self._error or data.decode("utf-8", "replace")
             return
         self._take_chunk(arrival_ns, chunk)
 
-    def _take_unreadable(self, event: Event, reason: str) -> None:
-        if event.name == "error":
-            message = error_in_body(event.data) or event.data.decode("utf-8", "replace")
+    def _take_unreadable(self, name: str, data: bytes, reason: str) -> None:
+        if name == "error":
+            message = error_in_body(data) or data.decode("utf-8", "replace")
             self._error = self._error or message
         elif self._malformed is None:
             self._malformed = reason
@@ -197,73 +203,68 @@ class StreamAssembly:
         event = self._parser.close()
         if event is not None:
             malformed = self._malformed
-            self._take_event(self._last_ns, event)
+            self._take_data(self._last_ns, event.name, event.data)
             self._malformed = malformed
 
     def _take_chunk(self, arrival_ns: int, chunk: Chunk) -> None:
+        if not self._chunk_ct:
+            self._start_of_body.clear()
         self._chunk_ct += 1
-        self._start_of_body.clear()
-        self._error = self._error or chunk.error
-        self._finish_reason = chunk.finish_reason or self._finish_reason
-        self._spec = chunk.spec or self._spec
-        for name in _COUNTS:
-            value = getattr(chunk, name)
-            if value is not None:
-                self._latest[name] = value
+        self._latest.take(chunk)
+        if chunk.error is not None:
+            self._error = self._error or chunk.error
+        if chunk.finish_reason is not None:
+            self._finish_reason = chunk.finish_reason
+            if self._finish_at is None and chunk.has_output_place:
+                self._finish_at = len(self._arrivals_ns)
         if not chunk.has_output_place:
             return
-        visible_bytes = self._visible.take(chunk)
-        reasoning_bytes = 0
+        text_bytes = self._visible.take(chunk)
+        if text_bytes and self._first_visible_ns is None:
+            self._first_visible_ns = arrival_ns
         if chunk.reasoning:
             self._reasoning.append(chunk.reasoning)
             reasoning_bytes = utf8_bytes(chunk.reasoning)
-        self._reasoning_bytes += reasoning_bytes
-        self._visible_bytes += visible_bytes
-        self._marks.append(
-            _Mark(
-                arrival_ns=arrival_ns,
-                text_bytes=visible_bytes + reasoning_bytes,
-                is_visible=visible_bytes > 0,
-                output_tok=chunk.output_tok,
-                is_finish=chunk.finish_reason is not None,
-            )
-        )
+            self._reasoning_bytes += reasoning_bytes
+            text_bytes += reasoning_bytes
+        self._arrivals_ns.append(arrival_ns)
+        self._text_bytes.append(text_bytes)
+        self._counts.append(-1 if chunk.output_tok is None else chunk.output_tok)
 
-    def _token_events(self) -> list[tuple[int, int | None]]:
-        """(arrival, running count) of each token-bearing event; the count is None by text."""
-        with_text = [mark for mark in self._marks if mark.text_bytes]
-        counted = [mark for mark in self._marks if mark.output_tok is not None]
-        if not counted or any(mark.output_tok is None for mark in with_text):
-            return [(mark.arrival_ns, None) for mark in with_text]
-        events: list[tuple[int, int | None]] = []
-        count = 0
-        for mark in counted:
-            if mark.output_tok is not None and mark.output_tok > count:
-                count = mark.output_tok
-                events.append((mark.arrival_ns, count))
+    def _token_events(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Arrival and running count of each token-bearing event; no counts where text tells."""
+        counts = self._counts
+        is_counted = any(count >= 0 for count in counts)
+        if not is_counted or any(
+            text_bytes and count < 0
+            for text_bytes, count in zip(self._text_bytes, counts, strict=True)
+        ):
+            return tuple(compress(self._arrivals_ns, self._text_bytes)), None
+        places: list[int] = []
+        running: list[int] = []
+        latest = 0
+        for place, count in enumerate(counts):
+            if count > latest:
+                latest = count
+                places.append(place)
+                running.append(count)
         # SGLang's chat sends no event for a last step that yields only the end-of-text token; that
         # step's arrival is the event with the finish reason, its count comes with the final usage.
-        finish = next((mark for mark in self._marks if mark.is_finish), None)
-        total = self._latest.get("output_tok", 0)
-        if finish is not None and finish.output_tok is None and events and total > count:
-            events.append((finish.arrival_ns, total))
-        return events
+        finish_at, total = self._finish_at, self._latest.output_tok or 0
+        if finish_at is not None and counts[finish_at] < 0 and places and total > latest:
+            places.append(finish_at)
+            running.append(total)
+        return tuple(map(self._arrivals_ns.__getitem__, places)), tuple(running) or None
 
-    def _volume(self, output_tok: int | None) -> _Volume:
-        return _Volume(
+    def _volume(self, output_tok: int | None) -> Volume:
+        return Volume(
             output_tok=output_tok,
-            reasoning_tok=self._latest.get("reasoning_tok"),
-            visible_bytes=self._visible_bytes,
+            reasoning_tok=self._latest.reasoning_tok,
+            visible_bytes=sum(self._text_bytes) - self._reasoning_bytes,
             reasoning_bytes=self._reasoning_bytes,
             has_tool_text=self._visible.has_tool_text,
-            first_event_bytes=next((m.text_bytes for m in self._marks if m.text_bytes), 0),
+            first_event_bytes=next(filter(None, self._text_bytes), 0),
         )
-
-    def _output_tok(self, *, text: str, reasoning: str) -> int | None:
-        count = self._latest.get("output_tok")
-        if count == 0 and (text or reasoning):
-            return None  # a count that is plainly not kept
-        return count
 
     def _status(self, end: StreamEnd, *, has_output: bool) -> tuple[RequestStatus, str | None]:
         body_error = None
@@ -298,43 +299,36 @@ class StreamAssembly:
         return f"the stream ended without {' and without '.join(missing)}"
 
 
-def _running_counts(events: list[tuple[int, int | None]]) -> tuple[int, ...] | None:
-    counts = tuple(count for _, count in events if count is not None)
-    return counts if counts and len(counts) == len(events) else None
+class _Latest(msgspec.Struct, gc=False):
+    """The latest value of each count that the server told."""
 
+    prompt_tok: int | None = None
+    cached_tok: int | None = None
+    output_tok: int | None = None
+    reasoning_tok: int | None = None
+    num_retractions: int | None = None
+    queue_ns: int | None = None
+    dp_rank: int | None = None
+    spec: SpecCounters | None = None
 
-class _Volume(msgspec.Struct, gc=False):
-    """How much a response carried, for telling tokens that were generated unseen."""
+    def take(self, chunk: Chunk) -> None:
+        if chunk.output_tok is not None:
+            self.output_tok = chunk.output_tok
+        if chunk.prompt_tok is not None:
+            self.prompt_tok = chunk.prompt_tok
+        if chunk.cached_tok is not None:
+            self.cached_tok = chunk.cached_tok
+        if chunk.reasoning_tok is not None:
+            self.reasoning_tok = chunk.reasoning_tok
+        if chunk.spec is not None:
+            self.spec = chunk.spec
+        if chunk.is_generate:  # only there
+            self._take_meta(chunk)
 
-    output_tok: int | None
-    reasoning_tok: int | None
-    visible_bytes: int
-    reasoning_bytes: int
-    has_tool_text: bool
-    first_event_bytes: int
-
-
-def _tokens_before_first_event(
-    events: list[tuple[int, int | None]], volume: _Volume
-) -> bool | None:
-    """Whether tokens were generated before the first event that it cannot have carried.
-
-    Servers may keep reasoning to themselves and stream only the answer: then the time between the
-    first event and the last says nothing about the count. A token of text has at least one byte.
-    """
-    if not events or volume.output_tok is None:
-        return None
-    first_tok = volume.output_tok if len(events) == 1 else events[0][1]
-    if first_tok is not None and first_tok > MOST_TOK_IN_A_STEP:
-        return True
-    if events[0][1] is not None:
-        return events[0][1] > volume.first_event_bytes + TEXTLESS_TOK
-    reasoning_tok = volume.reasoning_tok or 0
-    if reasoning_tok and reasoning_tok > volume.reasoning_bytes + TEXTLESS_TOK:
-        return True
-    if reasoning_tok and not volume.reasoning_bytes:
-        return True
-    text_bytes = volume.visible_bytes + volume.reasoning_bytes
-    if not volume.has_tool_text and volume.output_tok > text_bytes + TEXTLESS_TOK:
-        return True
-    return None if volume.reasoning_tok is None else False
+    def _take_meta(self, chunk: Chunk) -> None:
+        if chunk.num_retractions is not None:
+            self.num_retractions = chunk.num_retractions
+        if chunk.queue_ns is not None:
+            self.queue_ns = chunk.queue_ns
+        if chunk.dp_rank is not None:
+            self.dp_rank = chunk.dp_rank

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench.sglang.wire import Chunk
 
 BLOCK_CHARS: Final = 64
+MOST_TOK_IN_A_STEP: Final = 64
+"""More tokens than any scheduler step yields: a first event that counts more came late."""
+TEXTLESS_TOK: Final = 8
+"""How many more tokens than bytes of text a response may have: end of text, other special ones."""
 
 
 class TextFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -78,11 +84,13 @@ class VisibleText:
         """Take a chunk's text; returns how many bytes of text, tool calls included, are new."""
         if chunk.is_generate:
             return self._take_generate(chunk)
-        if chunk.text:
-            self._parts.append(chunk.text)
+        text = chunk.text
         if chunk.has_tool_text:
             self.has_tool_text = True
-        return utf8_bytes(chunk.text) or int(chunk.has_tool_text)
+        if not text:
+            return int(chunk.has_tool_text)
+        self._parts.append(text)
+        return len(text) if text.isascii() else len(_encode(text))
 
     def whole(self) -> str:
         """All visible text."""
@@ -110,3 +118,41 @@ class VisibleText:
         # A total may get shorter at its end, where a stop string is cut off.
         extends = chunk.text.startswith(self._latest) or self._latest.startswith(chunk.text)
         return None if extends else False
+
+
+class Volume(msgspec.Struct, gc=False):
+    """How much a response carried, for telling tokens that were generated unseen."""
+
+    output_tok: int | None
+    reasoning_tok: int | None
+    visible_bytes: int
+    reasoning_bytes: int
+    has_tool_text: bool
+    first_event_bytes: int
+
+
+def tokens_before_first_event(
+    event_ns: Sequence[int], event_tok: Sequence[int] | None, volume: Volume
+) -> bool | None:
+    """Whether tokens were generated before the first event that it cannot have carried.
+
+    Servers may keep reasoning to themselves and stream only the answer: then the time between the
+    first event and the last says nothing about the count. A token of text has at least one byte.
+    """
+    if not event_ns or volume.output_tok is None:
+        return None
+    counted_tok = event_tok[0] if event_tok else None
+    first_tok = volume.output_tok if len(event_ns) == 1 else counted_tok
+    if first_tok is not None and first_tok > MOST_TOK_IN_A_STEP:
+        return True
+    if counted_tok is not None:
+        return counted_tok > volume.first_event_bytes + TEXTLESS_TOK
+    reasoning_tok = volume.reasoning_tok or 0
+    if reasoning_tok and reasoning_tok > volume.reasoning_bytes + TEXTLESS_TOK:
+        return True
+    if reasoning_tok and not volume.reasoning_bytes:
+        return True
+    text_bytes = volume.visible_bytes + volume.reasoning_bytes
+    if not volume.has_tool_text and volume.output_tok > text_bytes + TEXTLESS_TOK:
+        return True
+    return None if volume.reasoning_tok is None else False

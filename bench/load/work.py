@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from bench.load.arrivals import arrival_offsets_ns
 from bench.load.prompts import build_prompts, priming_prompts
@@ -14,9 +14,6 @@ from bench.sglang.wire import request_body
 if TYPE_CHECKING:
     from bench.load.prompts import Prompt
     from bench.model import Cell
-
-SHORTEST_WARMUP_SHARE: Final = 8
-"""Warm-up answers of a closed load are capped between 1/8 and all of the cap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +90,18 @@ def _output_caps(cell: Cell, first_index: int) -> list[int]:
     """The cap of each request after priming.
 
     Slots of a closed load all start at once. If their answers were equally long they would go on
-    in step, prefill together and decode together, as no steady load does. So warm-up answers get
-    caps of different lengths, the same ones in every arm.
+    in step, prefill together and decode together, as no steady load does. So the first answers
+    get caps that are spread evenly up to the whole one, in an order drawn once, the same in every
+    arm: then slots begin their next requests at even distances (docs/decisions/0005).
     """
     cap = cell.workload.max_output_tok
     caps = [cap] * (cell.warmup_requests + cell.requests)
+    first = min(cell.load.concurrency or 0, cell.warmup_requests)
     if cell.load.kind == "closed":
         seed = request_seed(cell.seed, f"{cell.workload.name} warm-up", first_index)
-        draws = random.Random(seed)  # noqa: S311  # reproducible work, not a secret
-        shortest = -(-cap // SHORTEST_WARMUP_SHARE)
-        caps[: cell.warmup_requests] = [
-            draws.randint(shortest, cap) for _ in range(cell.warmup_requests)
-        ]
+        spread = [-(-cap * place // first) for place in range(1, first + 1)]
+        random.Random(seed).shuffle(spread)  # noqa: S311  # reproducible work, not a secret
+        caps[:first] = spread
     return caps
 
 

@@ -1,14 +1,10 @@
-"""Checks on client and load: did it come as asked, long enough, steadily, and end well."""
+"""Checks on client and load: did it come as asked, long enough, and end well."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from bench.metrics.step import decode_part
-from bench.metrics.window import NoWindow, Window, in_flight_mean
+from bench.metrics.window import NoWindow, in_flight_mean
 from bench.model import FindingKind, RequestStatus, Severity
 
 if TYPE_CHECKING:
@@ -32,6 +28,12 @@ CPU_SHARE_FULL: Final = 0.90
 # large model.
 LOOP_LAG_P99_MS: Final = 20.0
 LOOP_LAG_HOPELESS_MS: Final = 100.0
+# A proof is made at one load: what is a tenth beyond it is hardly another.
+PROVEN_RESERVE: Final = 1.1
+# A fifth of the gaps between events read together are zero, and as many others too long: p95 and
+# p99 of gaps no longer mean steps. From two a read on, not even the median does.
+EVENTS_PER_READ_MANY: Final = 1.25
+EVENTS_PER_READ_MOST: Final = 2.0
 # A slot idle for a twentieth of the time is a load of 95 %: more than the margin that speedups are
 # judged by.
 CONCURRENCY_SHARE: Final = 0.95
@@ -39,12 +41,6 @@ CONCURRENCY_SHARE: Final = 0.95
 # not.
 ERROR_SHARE_SUSPECT: Final = 0.01
 ERROR_SHARE_INVALID: Final = 0.05
-# A drift of 5 % between the halves is above the usual practical margin; it must also be beyond
-# chance.
-DRIFT_SHARE: Final = 0.05
-DRIFT_P_VALUE: Final = 0.01
-DRIFT_LEAST_PARTS: Final = 4
-DRIFT_LEAST_TOK: Final = 8.0
 
 
 def client_late(facts: CellFacts) -> Iterator[Finding]:
@@ -108,6 +104,38 @@ def client_saturated(facts: CellFacts) -> Iterator[Finding]:
         )
 
 
+def client_proven(facts: CellFacts) -> Iterator[Finding]:
+    """Whether the load was beyond what the self-test has proved the client good for."""
+    client = facts.client
+    if client is None or client.proven_event_per_s is None or client.events_per_s is None:
+        return
+    if client.events_per_s > PROVEN_RESERVE * client.proven_event_per_s:
+        yield facts.finding(
+            FindingKind.CLIENT_NOT_PROVEN,
+            Severity.SUSPECT,
+            f"{client.events_per_s:.0f} events/s came in; up to "
+            f"{client.proven_event_per_s:.0f} the client's errors are known to be under 1 ms and "
+            "1 %.",
+        )
+
+
+def reads_coalesced(facts: CellFacts) -> Iterator[Finding]:
+    """Whether events came one by one.
+
+    Not of a simulation faster than the world, whose steps are as short as a process's turns.
+    """
+    client = facts.client
+    if client is None or client.events_per_read is None or facts.speed > 1:
+        return
+    if client.events_per_read > EVENTS_PER_READ_MANY:
+        is_most = client.events_per_read > EVENTS_PER_READ_MOST
+        yield facts.finding(
+            FindingKind.READS_COALESCED,
+            Severity.SUSPECT if is_most else Severity.NOTE,
+            f"a read brought {client.events_per_read:.2f} events on average.",
+        )
+
+
 def _world(clock_ms: float | None, speed: int) -> float | None:
     return None if clock_ms is None else clock_ms / speed
 
@@ -162,51 +190,3 @@ def errors(facts: CellFacts) -> Iterator[Finding]:
             f"{len(failed)} of {total} requests failed: {kinds}"
             + (f" (e.g. {example})." if example else "."),
         )
-
-
-def drifting(facts: CellFacts) -> Iterator[Finding]:
-    """A user's decode speed in the window's first half against its second (Welch's t-test)."""
-    if not isinstance(facts.window, Window):
-        return
-    first, second = _half_rates(facts, facts.window)
-    if min(len(first), len(second)) < DRIFT_LEAST_PARTS:
-        return
-    change = float(second.mean() / first.mean()) - 1
-    if abs(change) > DRIFT_SHARE and welch_p_value(first, second) < DRIFT_P_VALUE:
-        yield facts.finding(
-            FindingKind.DRIFTING,
-            Severity.SUSPECT,
-            f"users decoded at {first.mean():.1f} tok/s in the first half of the window and at "
-            f"{second.mean():.1f} in the "
-            f"second ({change:+.1%}, over {len(first)} and {len(second)} requests).",
-        )
-
-
-def _half_rates(facts: CellFacts, window: Window) -> tuple[np.ndarray, np.ndarray]:
-    middle_ns = (window.start_ns + window.end_ns) // 2
-    halves: list[np.ndarray] = []
-    for start_ns, end_ns in ((window.start_ns, middle_ns), (middle_ns, window.end_ns)):
-        parts = [decode_part(s, start_ns, end_ns) for s in facts.ok]
-        halves.append(
-            np.array(
-                [
-                    tok / (ns / 1e9)
-                    for ns, tok, _ in (p for p in parts if p)
-                    if tok >= DRIFT_LEAST_TOK
-                ]
-            )
-        )
-    return halves[0], halves[1]
-
-
-def welch_p_value(first: np.ndarray, second: np.ndarray) -> float:
-    """Two-sided p-value that two samples have the same mean, variances free (Welch 1947)."""
-    from scipy.special import stdtr  # noqa: PLC0415  # only here: importing scipy costs time
-
-    a = float(first.var(ddof=1)) / len(first)
-    b = float(second.var(ddof=1)) / len(second)
-    difference = abs(float(first.mean() - second.mean()))
-    if a + b <= 0:
-        return 1.0 if difference == 0 else 0.0
-    freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
-    return 2 * float(stdtr(freedom, -difference / math.sqrt(a + b)))

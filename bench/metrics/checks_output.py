@@ -18,6 +18,8 @@ DEGENERATE_REQUEST_SHARE: Final = 0.20
 LEAST_BIGRAMS: Final = 32  # in fewer, a share means nothing
 # Up to a tenth of answers at the cap is the tail that a cap is for.
 CENSORED_SHARE: Final = 0.10
+# Nearly all: the cap is the length that was asked for, the same in every arm.
+FIXED_LENGTH_SHARE: Final = 0.95
 
 
 def tokens_counted(facts: CellFacts) -> Iterator[Finding]:
@@ -49,7 +51,12 @@ def tokens_counted(facts: CellFacts) -> Iterator[Finding]:
 
 
 def lengths_censored(facts: CellFacts) -> Iterator[Finding]:
-    """Answers that ended at the cap (of course with ignore_eos, which has its own finding)."""
+    """Answers that ended at the cap, among others that did not.
+
+    Their lengths are then a mixture that `output_tok` and `e2e_ms` cannot tell apart. A cap below
+    nearly every answer is another thing: all are of one length, as the workload says.
+    `ignore_eos` has a finding of its own.
+    """
     if facts.cell.workload.ignore_eos:
         yield facts.finding(
             FindingKind.IGNORE_EOS,
@@ -58,11 +65,12 @@ def lengths_censored(facts: CellFacts) -> Iterator[Finding]:
         )
         return
     capped = sum(1 for s in facts.ok if s.finish_reason == "length")
-    if facts.ok and capped > CENSORED_SHARE * len(facts.ok):
+    share = capped / len(facts.ok) if facts.ok else 0.0
+    if CENSORED_SHARE < share < FIXED_LENGTH_SHARE:
         yield facts.finding(
             FindingKind.LENGTHS_CENSORED,
             Severity.NOTE,
-            f"{capped} of {len(facts.ok)} answers ({capped / len(facts.ok):.0%}) ended at the "
+            f"{capped} of {len(facts.ok)} answers ({share:.0%}) ended at the "
             "cap of "
             f"{facts.cell.workload.max_output_tok} tokens; "
             f"{facts.measurement.requests_cut_at_end_ct} were under way when the "

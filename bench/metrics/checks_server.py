@@ -50,18 +50,35 @@ COUNTERS: Final = (
 
 def telemetry_there(facts: CellFacts) -> Iterator[Finding]:
     """What could not be watched could not be checked, which is worth a note."""
+    why = f" ({facts.unread})" if facts.unread else ""
     if not facts.series.scraped_ns:
         yield facts.finding(
             FindingKind.TELEMETRY_MISSING,
             Severity.NOTE,
-            "the server's metrics could not be read: queueing, KV use, foreign traffic and "
+            f"the server's metrics could not be read{why}: queueing, KV use, foreign traffic and "
             "counters were not checked.",
         )
-    if facts.gpus > 0 and not facts.simulated and not facts.series.ranks("power_w"):
+    elif why:
         yield facts.finding(
             FindingKind.TELEMETRY_MISSING,
             Severity.NOTE,
-            "the GPUs could not be watched: throttling and energy are unknown.",
+            f"some of the server's metrics could not be read{why}: counts over the cell may lack "
+            "its end.",
+        )
+    if facts.gpus < 1 or facts.simulated:
+        return
+    why = f" ({facts.gpus_unread})" if facts.gpus_unread else ""
+    if not facts.series.ranks("power_w"):
+        yield facts.finding(
+            FindingKind.TELEMETRY_MISSING,
+            Severity.NOTE,
+            f"the GPUs could not be watched{why}: throttling and energy are unknown.",
+        )
+    elif why:
+        yield facts.finding(
+            FindingKind.TELEMETRY_MISSING,
+            Severity.NOTE,
+            f"the GPUs were watched in part{why}: throttling after that is unknown.",
         )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Final
+
+from bench.sglang.arguments import known_options, option_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +26,27 @@ def speculative_setting(
 ) -> str | int | float | bool | None:
     """A resolved speculative setting, e.g. `num_steps`; None when unset or unknown."""
     return dict(effective.speculative).get(name) if effective else None
+
+
+_NOT_OPTIONS: Final = {
+    "decode_graph_batch_sizes": "the CUDA graphs' batch sizes (--cuda-graph-bs-decode)",
+    "effective_max_running_requests": "the running limit (--max-running-requests)",
+    "max_req_input_len": "the longest input (--context-length)",
+    "max_total_num_tokens": "the KV cache's tokens (--max-total-tokens)",
+    "version": "SGLang's version",
+}
+"""Run-time values by what they are, with the argument that pins each."""
+
+
+def called(name: str) -> str:
+    """What to call a resolved value: by SGLang's argument, where there is one that sets it."""
+    told = _NOT_OPTIONS.get(name)
+    return told or (option_of(name) if name in _options() else name)
+
+
+@cache
+def _options() -> frozenset[str]:
+    return frozenset(option.dest for option in known_options())
 
 
 def config_differences(
@@ -52,10 +76,15 @@ def config_differences(
 
 def _values(config: EffectiveConfig) -> dict[str, str]:
     values = {name: value for name, value in config.other if not PER_LAUNCH.search(name)}
+    sizes = config.decode_graph_batch_sizes
     for name, value in (
         ("version", config.version),
         ("max_total_num_tokens", config.max_total_num_tokens),
-        ("decode_graph_batch_sizes", config.decode_graph_batch_sizes),
+        # as the argument that pins them is written
+        (
+            "decode_graph_batch_sizes",
+            None if sizes is None else " ".join(map(str, sizes)) or "none",
+        ),
     ):
         if value is not None:
             values[name] = str(value)

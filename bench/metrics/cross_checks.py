@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from bench.metrics.acceptance import accept_len_server_tok, pool_counters, reports_counters
 from bench.metrics.cache import cell_span_ns
 from bench.metrics.configuration import speculative_setting
 from bench.metrics.series import counter_delta
-from bench.metrics.step import COALESCED_SHARE, event_coverage, expected_events
+from bench.metrics.step import (
+    COALESCED_SHARE,
+    event_coverage,
+    expected_events,
+    undisturbed_gaps_ms,
+)
 from bench.metrics.window import Window
 from bench.model import FindingKind, RequestStatus, Severity
 
@@ -248,18 +255,29 @@ def accept_len_against_log(facts: CellFacts) -> Iterator[Finding]:
 def cycle_against_gaps(facts: CellFacts) -> Iterator[Finding]:
     """The step by counters against the step by the clock.
 
-    A mean above the median is how a server behaves whose prefills stall decoding: a note. A mean
-    well below the median gap cannot come about while nothing was merged, so one of the two is
+    Prefills of other requests stall decoding, which is how a server behaves. So where the mean
+    step and the median gap differ, the gaps in which another request awaited its first token are
+    left out: a mean of the others well above their median is a note, something holds events up. A
+    mean step below their median cannot come about while nothing was merged: one of the two is
     wrong.
     """
     cycle, gap = facts.measurement.cycle_ms, facts.measurement.cycle_from_gaps_ms
     if cycle is None or not gap or abs(cycle / gap - 1) <= CYCLE_TOLERANCE:
         return
-    yield facts.finding(
-        FindingKind.CYCLE_DISAGREES,
-        Severity.NOTE if cycle > gap else Severity.SUSPECT,
-        f"the mean step is {cycle:.2f} ms, the median gap between events {gap:.2f} ms.",
-    )
+    assert isinstance(facts.window, Window)  # there is no cycle without one
+    alone = undisturbed_gaps_ms(facts.samples, facts.window)
+    if not alone.size:
+        return
+    mean, median = float(alone.mean()), float(np.median(alone))
+    below = cycle < (1 - CYCLE_TOLERANCE) * median
+    if below or mean > (1 + CYCLE_TOLERANCE) * median:
+        yield facts.finding(
+            FindingKind.CYCLE_DISAGREES,
+            Severity.SUSPECT if below else Severity.NOTE,
+            f"the mean step is {cycle:.2f} ms; the gaps between events while no other request "
+            f"awaited its first token are {mean:.2f} ms in the mean and {median:.2f} ms in the "
+            "median.",
+        )
 
 
 def _disagree(facts: CellFacts, share: float, message: str) -> Finding:

@@ -36,6 +36,8 @@ class CellFacts:
         counters: Acceptance counters pooled over `ok`.
         measurement: The derived numbers; their `status` is not set yet.
         speed: The clock's speed: the client's own delays are this much longer on the clock.
+        unread: Why readings of the server's metrics are missing; None: nothing is known.
+        gpus_unread: The same of its GPUs.
     """
 
     cell: Cell
@@ -51,6 +53,8 @@ class CellFacts:
     gpus: int
     simulated: bool
     speed: int
+    unread: str | None = None
+    gpus_unread: str | None = None
 
     def finding(self, kind: FindingKind, severity: Severity, message: str) -> Finding:
         """A finding on this cell."""

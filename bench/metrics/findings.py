@@ -21,6 +21,14 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
         "The client was the bottleneck, not the server: run fewer streams, or run bench on a "
         "freer or another machine."
     ),
+    FindingKind.CLIENT_NOT_PROVEN: (
+        "The client is not known to be exact at this load: `bench selftest SCENARIO` says up to "
+        "which it is; free the machine, give --workers, or run bench on another machine."
+    ),
+    FindingKind.READS_COALESCED: (
+        "Events that are read together share a time stamp, so chunk gaps are not the server's: "
+        "give the client more of the machine, or look for a proxy that holds events up."
+    ),
     FindingKind.CONCURRENCY_NOT_REACHED: (
         "Slots stood idle: look for slow sends, quick failures or a client time-out, and give "
         "each slot more requests."
@@ -45,6 +53,10 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
     FindingKind.NO_WINDOW: (
         "There was no moment at which every slot was busy and past warm-up: ask for more "
         "requests a slot in `measure`."
+    ),
+    FindingKind.FEW_REQUESTS: (
+        "The cell rests on little: ask for more requests a slot or a longer steady time in "
+        "`measure`; a verdict over several pairs still holds, as wide as its interval is."
     ),
     FindingKind.DRIFTING: (
         "Speed still changed inside the window: lengthen warm-up, and look at clocks, "
@@ -142,13 +154,13 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
         "NCCL_P2P_DISABLE, IOMMU and ACS, and the server's log for a rank that died."
     ),
     FindingKind.CYCLE_DISAGREES: (
-        "The mean step is not the usual gap between events: prefills of other requests stall "
-        "decoding, or events are held up; "
-        "look at chunk_gap_ms."
+        "The mean step is not the usual gap between events, and prefills of other requests do "
+        "not explain it: events are held up, or steps are not counted right; look at "
+        "chunk_gap_ms."
     ),
     FindingKind.TELEMETRY_MISSING: (
-        "What was not watched could not be checked: start the server with --enable-metrics, and "
-        "install the NVIDIA driver's NVML."
+        "What was not watched could not be checked: start the server with --enable-metrics and, "
+        "for its GPUs, install the driver's NVML here or give the launcher a gpu_watch command."
     ),
     FindingKind.NO_REPEATS: (
         "One pair of launches has no interval and no verdict: ask for at least 3 pairs in "
@@ -172,7 +184,8 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
     ),
     FindingKind.ACCESS_REFUSED: (
         "Some of what the server could tell or do was not to be had: give its key with "
-        "--api-key-env or --api-key-file."
+        "--api-key-env or --api-key-file; abort and flush may need --admin-api-key-env or "
+        "--admin-api-key-file."
     ),
     FindingKind.DIFFERENT_MACHINES: (
         "A difference of machines is in the gain: measure both arms on one machine, one after the "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bench.metrics.configuration import config_differences
+from bench.metrics.configuration import called, config_differences
 from bench.metrics.findings import make_finding
 from bench.model import BASELINE, FindingKind, RequestStatus, Severity
 
@@ -255,7 +255,7 @@ def configs_differ(
             continue
         names = {name for name, _, _ in differences}
         told = [
-            f"{name}: {_cut(ours)} -> {_cut(theirs)}"
+            f"{called(name)}: {_cut(ours)} in the baseline, {_cut(theirs)} in {arm}"
             for name, ours, theirs in differences
             if SAID_BY.get(name) not in names
         ]

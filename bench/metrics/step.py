@@ -24,6 +24,8 @@ from bench.model import RequestStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy.typing as npt
+
     from bench.metrics.series import Series
     from bench.metrics.window import Window
     from bench.model import RequestSample
@@ -143,6 +145,36 @@ def cycle_from_gaps_ms(
         if window.start_ns <= a and b <= window.end_ns
     ]
     return float(np.median(gaps_ns)) / 1e6 if gaps_ns else None
+
+
+def undisturbed_gaps_ms(
+    samples: Sequence[RequestSample], window: Window
+) -> npt.NDArray[np.float64]:
+    """Gaps between events inside the window while no other request awaited its first token.
+
+    A prefill of another request stalls everybody's step; these are the steps without one. (Where
+    most steps have one, the median over all gaps is a stalled step and above the mean.)
+
+    Returns:
+        Milliseconds, shape (gaps,); empty when there always was one waiting.
+    """
+    sent = [s for s in samples if s.sent_ns is not None]
+    begins = np.sort(np.array([s.sent_ns for s in sent], dtype=np.int64))
+    ends = np.sort(
+        np.array([s.event_ns[0] if s.event_ns else s.ended_ns for s in sent], dtype=np.int64)
+    )
+    parts = [np.array([], dtype=np.int64)]
+    for s in samples:
+        if s.status is not RequestStatus.OK:
+            continue
+        at = np.array(s.event_ns, dtype=np.int64)
+        before, after = at[:-1], at[1:]
+        waiting = np.searchsorted(begins, after, side="left") - np.searchsorted(
+            ends, before, side="right"
+        )
+        chosen = (before >= window.start_ns) & (after <= window.end_ns) & (waiting == 0)
+        parts.append((after - before)[chosen])
+    return np.concatenate(parts) / 1e6
 
 
 def residual_share(

@@ -51,6 +51,8 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
     simulated: bool,
     limit_tok_per_s: float | None = None,
     speed: int = 1,
+    unread: str | None = None,
+    gpus_unread: str | None = None,
 ) -> tuple[Measurement, tuple[Finding, ...]]:
     """Derive one cell's numbers (docs/metrics.md) and check them.
 
@@ -68,6 +70,8 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
             whole server.
         speed: The clock's speed: the client's own delays, which are the world's, are this much
             longer on the clock.
+        unread: Why readings of the server's metrics are missing; None when all is well.
+        gpus_unread: The same of its GPUs.
 
     Returns:
         The measurement, its `status` set by the findings, and the findings.
@@ -169,6 +173,8 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
             gpus=gpus,
             simulated=simulated,
             speed=speed,
+            unread=unread,
+            gpus_unread=gpus_unread,
         )
     )
     return dataclasses.replace(measurement, status=status_of(findings)), findings

@@ -87,12 +87,17 @@ class ServerConfig:
         template: How a server of the launcher `template` is started.
         exclusive: Attached servers only: whether bench may abort and flush there between cells.
         api_key: Where the key of its requests is read from; None: there is none.
+        admin_api_key: Where the key of calls that abort and flush is read from; None: they need
+            none, or the same.
+        worker_urls: Base URLs of the workers behind it, where it is a router: all of them are
+            read, emptied and asked what they run. Empty: it is one server.
         gpus: How many GPUs the server uses; 0 for a CPU server.
         hardware: Name of the hardware card, if one was named: for simulation and estimates.
         target_card: Name of the target's model card, likewise.
         acceptance: Simulated servers only: name of an acceptance card, or P(at least k drafts
             accepted) for k = 1, 2, …
         simulation_seed: Simulated servers only: seeds launch noise and acceptance.
+        faults: Simulated servers only: what is to go wrong, as `bench.model.faults` reads it.
     """
 
     arguments: tuple[str, ...]
@@ -105,11 +110,14 @@ class ServerConfig:
     template: LauncherTemplate | None = None
     exclusive: bool = False
     api_key: KeySource | None = None
+    admin_api_key: KeySource | None = None
+    worker_urls: tuple[str, ...] = ()
     gpus: int = 0
     hardware: str | None = None
     target_card: str | None = None
     acceptance: str | tuple[float, ...] | None = None
     simulation_seed: int = 0
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ class FindingKind(StrEnum):
 
     CLIENT_LATE = "client_late"
     CLIENT_SATURATED = "client_saturated"
+    CLIENT_NOT_PROVEN = "client_not_proven"
+    READS_COALESCED = "reads_coalesced"
     CONCURRENCY_NOT_REACHED = "concurrency_not_reached"
     SERVER_QUEUED = "server_queued"
     SERVER_RETRACTED = "server_retracted"
@@ -33,6 +35,7 @@ class FindingKind(StrEnum):
     FOREIGN_TRAFFIC = "foreign_traffic"
     WINDOW_TOO_SHORT = "window_too_short"
     NO_WINDOW = "no_window"
+    FEW_REQUESTS = "few_requests"
     DRIFTING = "drifting"
     CACHE_NOT_AS_STATED = "cache_not_as_stated"
     ERROR_RATE = "error_rate"

@@ -158,6 +158,12 @@ class ClientStats:
         events_per_s: Token-bearing events handled a second of the world.
         max_in_flight: Highest number of requests in flight at once.
         workers: Worker processes.
+        events_per_read: Token-bearing events a transport read: events of one read share its time.
+        in_flight_mean: Requests in flight on average from the first send to the last end.
+        second_reader_ct: Responses that aiohttp's own reader had to read (compressed by a proxy,
+            say): their time stamps are as good, but cost more.
+        proven_event_per_s: How many events a second the self-test has proved this client good for
+            on this machine; None: it was not run.
     """
 
     send_late_p50_ms: float | None
@@ -167,6 +173,10 @@ class ClientStats:
     events_per_s: float | None
     max_in_flight: int
     workers: int = 1
+    events_per_read: float | None = None
+    in_flight_mean: float | None = None
+    second_reader_ct: int | None = None
+    proven_event_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +214,9 @@ class LaunchRecord:
         argv: The whole command line as started, secrets redacted; empty for an attached server.
         started_ns: When the process was started.
         ready_ns: When the first real generation had come back; None: never.
+        load_s: What loading weights took of that by its log, target and draft, in seconds; None:
+            its log does not tell.
+        capture_s: The same of capturing CUDA graphs.
         stopped_ns: When it was gone and its port closed; None: still running or attached.
         exit_code: Its exit code; negative for a signal; None when unknown or attached.
         effective: What the server said of itself; None when it never got ready.
@@ -224,3 +237,5 @@ class LaunchRecord:
     effective: EffectiveConfig | None = None
     log_file: str | None = None
     failure: str | None = None
+    load_s: float | None = None
+    capture_s: float | None = None

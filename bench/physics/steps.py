@@ -1,32 +1,43 @@
-"""The time of a decoding step and of a prefill, and the memory-bandwidth floor.
+"""The time of a decoding step, of a prefill, and of both in one forward.
 
 A forward over n tokens takes, per GPU of a tensor-parallel group::
 
-    max(weight bytes(n) / bandwidth, 2 · active parameters · n / (tp · flops))
-        + KV bytes / bandwidth
+    max(weight bytes(n) / bandwidth, operations(n) / rate)
+        + max(KV bytes / bandwidth, attention's operations / rate)
         + all-reduces · time of one at n · hidden · 2 bytes
-        + fixed host time
+        + fixed: a share of the step, and gaps between the kernels of each layer
 
-Routing is taken as uniform: n tokens touch E·(1 - (1 - k/E)^n) of a layer's experts. Real routing
-is correlated and touches fewer, so weights are overstated for n > 1.
+Without a CUDA graph the host launches the kernels one by one while the GPUs work; the forward
+takes as long as the slower of the two.
+
+A draft-and-verify cycle is, in this order (SGLang's eagle_worker.py): the draft's extend over what
+was verified before, num_steps - 1 single draft steps, the target's forward over all drafts of all
+requests, and what the host does between them (`bench.physics.engines`).
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from bench.physics.allreduce import allreduce_us
+from bench.physics.engines import SGLANG_0_5_23, Engine, graph_batch
+from bench.physics.weights import (
+    flop_per_token,
+    kv_bytes_per_token_per_gpu,
+    weight_bytes_per_gpu,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.physics.cards import HardwareCard, TargetCard
+    from bench.physics.cards import DraftCard, HardwareCard, TargetCard
 
 ACTIVATION_BYTES = 2  # BF16
 ALLREDUCES_PER_LAYER = 2  # attention output and MLP or MoE output
-DRAFT_LAYERS = 1  # EAGLE-3 drafts have one
-GIB = 1024**3
+# Without a graph a draft's head, choice of candidates and bookkeeping are about as many launches
+# as its layer.
+_DRAFT_EAGER_LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +63,12 @@ class StepTime:
         weights_ms: Reading the target's weights.
         compute_ms: What the matrix products take beyond the reading of the weights, with which
             they overlap.
-        kv_ms: Reading the KV cache.
+        kv_ms: Attention: reading the KV cache, or its operations where they take longer.
         allreduce_ms: The target's all-reduces.
         fixed_ms: Host and kernel launches of the target's forward.
         draft_ms: All forwards of the draft, their all-reduces included.
+        cycle_ms: What a draft-and-verify cycle adds once: tree attention, building and accepting,
+            host work that is not hidden.
     """
 
     weights_ms: float
@@ -63,55 +76,14 @@ class StepTime:
     kv_ms: float
     allreduce_ms: float
     fixed_ms: float
-    draft_ms: float
+    draft_ms: float = 0.0
+    cycle_ms: float = 0.0
 
     @property
     def total_ms(self) -> float:
         """The whole step."""
-        target = self.weights_ms + self.compute_ms + self.kv_ms
-        return target + self.allreduce_ms + self.fixed_ms + self.draft_ms
-
-
-def unique_experts(n_tokens: int, experts: int, experts_per_token: int) -> float:
-    """Experts of one layer that `n_tokens` tokens touch in the mean: E·(1 - (1 - k/E)^n)."""
-    if experts == 0:
-        return 0.0
-    return experts * (1.0 - (1.0 - experts_per_token / experts) ** n_tokens)
-
-
-def weight_bytes_per_gpu(target: TargetCard, n_tokens: int, tp: int) -> float:
-    """Bytes of weights that one of `tp` GPUs reads in a forward over `n_tokens` tokens.
-
-    Every GPU reads its slice of every expert touched, and all of each replicated part.
-    """
-    touched = unique_experts(n_tokens, target.experts, target.experts_per_token)
-    routed = touched * target.moe_layers * target.expert_parameters * target.expert_bits / 8
-    total = routed / tp
-    for part in target.parts:
-        total += part.parameters * part.bits / 8 / (1 if part.replicated else tp)
-    return total
-
-
-def kv_bytes_per_token_per_gpu(target: TargetCard, tp: int) -> float:
-    """Bytes of KV cache that one token takes on each of `tp` GPUs."""
-    return (
-        target.layers * target.kv_bytes_per_token_per_layer / (1 if target.kv_replicated else tp)
-    )
-
-
-def allreduce_us(hardware: HardwareCard, message_bytes: float) -> float:
-    """Microseconds of one all-reduce, between the card's sizes on a log-log line.
-
-    Below the smallest size its time holds (latency); above the largest the last slope goes on
-    (bandwidth).
-    """
-    table = hardware.allreduce_us
-    if message_bytes <= table[0][0]:
-        return table[0][1]
-    above = min(bisect_left(table, (message_bytes, 0.0)), len(table) - 1)
-    (size0, us0), (size1, us1) = table[above - 1], table[above]
-    share = math.log(message_bytes / size0) / math.log(size1 / size0)
-    return float(us0 * (us1 / us0) ** share)
+        target = self.weights_ms + self.compute_ms + self.kv_ms + self.allreduce_ms
+        return target + self.fixed_ms + self.draft_ms + self.cycle_ms
 
 
 def decode_step(
@@ -121,30 +93,65 @@ def decode_step(
     batch: int,
     context_tok_mean: float = 0.0,
     speculation: Speculation | None = None,
-    cuda_graph: bool = True,
+    graph_batches: Sequence[int] | None = None,
     tp: int | None = None,
+    engine: Engine = SGLANG_0_5_23,
 ) -> StepTime:
     """One decoding step: a plain forward, or a whole draft-and-verify cycle.
 
     Args:
         hardware: The node.
-        target: The target model.
+        target: The target model; its draft is the one that drafts.
         batch: Running requests.
         context_tok_mean: Mean tokens of context a request.
         speculation: How it drafts; None: it does not.
-        cuda_graph: Whether the step runs as captured graphs.
+        graph_batches: Batch sizes captured as CUDA graphs, rising: the batch is padded to the next
+            one, and runs without a graph beyond the last. Empty: no graphs; None: one of just this
+            batch.
         tp: Tensor-parallel size; None: all GPUs of the node.
+        engine: What the host does between the forwards of a cycle.
     """
     tp = hardware.gpus if tp is None else tp
-    kv_bytes = batch * context_tok_mean * kv_bytes_per_token_per_gpu(target, tp)
-    n_tokens, draft_ms = batch, 0.0
-    if speculation is not None:
-        n_tokens = batch * speculation.num_draft_tokens
-        drafted = batch * speculation.topk
-        one_ms = _allreduces_ms(hardware, target, drafted, DRAFT_LAYERS, tp)
-        draft_ms = speculation.num_steps * (hardware.draft_step_ms + one_ms)
-    return _forward(
-        hardware, target, n_tokens, kv_bytes, tp, cuda_graph=cuda_graph, draft_ms=draft_ms
+    captured = graph_batch(batch, graph_batches)
+    rows = batch if captured is None else captured
+    per_request = 1 if speculation is None else speculation.num_draft_tokens
+    context_tok = batch * context_tok_mean
+    verify = _forward(
+        hardware,
+        target,
+        rows * per_request,
+        tp,
+        context_tok=context_tok,
+        pairs=per_request * context_tok,
+        graph=captured is not None,
+    )
+    if speculation is None:
+        return verify
+    draft_ms = _draft_ms(
+        hardware,
+        target,
+        speculation,
+        tp,
+        rows=rows,
+        context_tok=context_tok,
+        graph=captured is not None,
+        extend_graph=captured is not None and engine.draft_extend_graph,
+    )
+    once_ms = target.cycle_fixed_ms
+    if once_ms is None:
+        once_ms = hardware.cycle_fixed_ms
+    once_ms += engine.cycle_ms + batch * engine.request_us / 1e3
+    if speculation.topk > 1:
+        once_ms += target.layers * hardware.tree_layer_us / 1e3
+        once_ms += speculation.num_steps * hardware.tree_step_us / 1e3
+    return StepTime(
+        weights_ms=verify.weights_ms,
+        compute_ms=verify.compute_ms,
+        kv_ms=verify.kv_ms,
+        allreduce_ms=verify.allreduce_ms,
+        fixed_ms=verify.fixed_ms,
+        draft_ms=draft_ms,
+        cycle_ms=once_ms,
     )
 
 
@@ -154,6 +161,7 @@ def prefill_time(
     *,
     chunks: Sequence[tuple[int, int]],
     tp: int | None = None,
+    speculative: bool = False,
 ) -> StepTime:
     """One prefill batch, run without a CUDA graph.
 
@@ -161,94 +169,171 @@ def prefill_time(
         hardware: The node.
         target: The target model.
         chunks: For each request in the batch: tokens to compute, and tokens of context already in
-            the KV cache before them.
+            the KV cache before them (earlier chunks of the prompt, or a prefix found there).
         tp: Tensor-parallel size; None: all GPUs of the node.
+        speculative: Whether the draft takes in the prompt too.
+    """
+    return mixed_step(hardware, target, chunks=chunks, tp=tp, speculative=speculative)
+
+
+def mixed_step(
+    hardware: HardwareCard,
+    target: TargetCard,
+    *,
+    chunks: Sequence[tuple[int, int]],
+    batch: int = 0,
+    context_tok_mean: float = 0.0,
+    tp: int | None = None,
+    speculative: bool = False,
+) -> StepTime:
+    """A prefill batch with `batch` decoding requests in the same forward (--enable-mixed-chunk).
+
+    SGLang mixes only without speculation, and runs the forward without a CUDA graph.
+
+    Args:
+        hardware: The node.
+        target: The target model.
+        chunks: As of `prefill_time`.
+        batch: Decoding requests, a token each.
+        context_tok_mean: Their mean context.
+        tp: Tensor-parallel size; None: all GPUs of the node.
+        speculative: Whether the draft takes in the prompt too.
     """
     tp = hardware.gpus if tp is None else tp
     new_tok = sum(new for new, _ in chunks)
-    kv_bytes = sum(context for _, context in chunks) * kv_bytes_per_token_per_gpu(target, tp)
+    prefix_tok = sum(context for _, context in chunks)
     pairs = sum(new * (context + new / 2) for new, context in chunks)
-    return _forward(hardware, target, new_tok, kv_bytes, tp, cuda_graph=False, pairs=pairs)
-
-
-def kv_capacity_tok(
-    hardware: HardwareCard,
-    target: TargetCard,
-    *,
-    mem_fraction_static: float,
-    speculative: bool = False,
-    tp: int | None = None,
-) -> int:
-    """Tokens whose KV cache fits beside the weights in a share of a GPU's memory.
-
-    0: the weights alone do not fit. A draft takes its weights and, having one layer of its own, a
-    KV slot a token, of the size of one target layer's.
-    """
-    tp = hardware.gpus if tp is None else tp
-    weights = weight_bytes_per_gpu(target, 0, tp)
-    weights += (
-        target.moe_layers * target.experts * target.expert_parameters * target.expert_bits / 8 / tp
+    forward = _forward(
+        hardware,
+        target,
+        new_tok + batch,
+        tp,
+        context_tok=prefix_tok + batch * context_tok_mean,
+        pairs=batch * context_tok_mean,
+        prefill_pairs=pairs,
+        graph=False,
     )
-    weights += target.idle_parameters * target.idle_bits / 8 / tp
-    per_token = kv_bytes_per_token_per_gpu(target, tp)
-    if speculative:
-        weights += target.draft_parameters * 2 / tp
-        per_token += per_token / target.layers * DRAFT_LAYERS
-    free = hardware.memory_gib * GIB * mem_fraction_static - weights
-    return max(0, int(free / per_token))
-
-
-def limit_tok_per_s(
-    hardware: HardwareCard,
-    target: TargetCard,
-    *,
-    batch: int,
-    context_tok_mean: float = 0.0,
-    tokens_per_request: int = 1,
-    accept_len_tok: float = 1.0,
-    tp: int | None = None,
-) -> float:
-    """The memory-bandwidth floor as tokens a second of all `batch` requests together.
-
-    Weights and KV are read once a step at the full bandwidth; all-reduces, the draft, compute and
-    the host cost nothing. No server of this model in these data types can be faster at this accept
-    length (with uniform routing).
-    """
-    tp = hardware.gpus if tp is None else tp
-    step_bytes = weight_bytes_per_gpu(target, batch * tokens_per_request, tp)
-    step_bytes += batch * context_tok_mean * kv_bytes_per_token_per_gpu(target, tp)
-    return batch * accept_len_tok * hardware.bandwidth_gb_per_s * 1e9 / step_bytes
-
-
-def _allreduces_ms(
-    hardware: HardwareCard, target: TargetCard, n_tokens: int, layers: int, tp: int
-) -> float:
-    if tp == 1:
-        return 0.0
-    message_bytes = n_tokens * target.hidden * ACTIVATION_BYTES
-    return layers * ALLREDUCES_PER_LAYER * allreduce_us(hardware, message_bytes) / 1e3
+    draft = target.draft if speculative else None
+    if draft is None:
+        return forward
+    return StepTime(
+        weights_ms=forward.weights_ms,
+        compute_ms=forward.compute_ms,
+        kv_ms=forward.kv_ms,
+        allreduce_ms=forward.allreduce_ms,
+        fixed_ms=forward.fixed_ms,
+        draft_ms=_draft_forward_ms(
+            hardware, draft, new_tok, tp, context_tok=prefix_tok, graph=False, extend=True
+        ),
+    )
 
 
 def _forward(
     hardware: HardwareCard,
     target: TargetCard,
-    n_tokens: int,
-    kv_bytes: float,
+    n_tokens: float,
     tp: int,
     *,
-    cuda_graph: bool,
-    draft_ms: float = 0.0,
-    pairs: float = 0.0,
+    context_tok: float,
+    pairs: float,
+    prefill_pairs: float = 0.0,
+    graph: bool,
 ) -> StepTime:
+    """The target over `n_tokens`; `pairs` are of decoding queries, `prefill_pairs` of prompts."""
     bytes_per_ms = hardware.bandwidth_gb_per_s * 1e6 * hardware.bandwidth_efficiency
+    flop_per_ms = hardware.effective_tflops * 1e9
     weights_ms = weight_bytes_per_gpu(target, n_tokens, tp) / bytes_per_ms
-    flop = 2.0 * target.active_parameters * n_tokens + target.attention_flop_per_pair * pairs
-    compute_ms = flop / (tp * hardware.effective_tflops * 1e9)
+    compute_ms = n_tokens * flop_per_token(target, tp) / flop_per_ms
+    decoding = target.decode_attention_flop_per_pair or target.attention_flop_per_pair
+    attention = pairs * decoding + prefill_pairs * target.attention_flop_per_pair
+    kv_ms = max(
+        context_tok * kv_bytes_per_token_per_gpu(target, tp) / bytes_per_ms,
+        attention / tp / flop_per_ms,
+    )
+    allreduce_ms = _allreduces_ms(hardware, n_tokens, target.hidden, target.layers, tp)
+    fixed_ms = target.fixed_ms
+    if fixed_ms is None:
+        fixed_ms = hardware.fixed_ms + target.layers * hardware.layer_us / 1e3
+    if not graph:
+        launching_ms = hardware.fixed_ms + target.layers * hardware.eager_layer_us / 1e3
+        busy_ms = max(weights_ms, compute_ms) + kv_ms + allreduce_ms
+        fixed_ms = max(fixed_ms, launching_ms - busy_ms)
     return StepTime(
         weights_ms=weights_ms,
         compute_ms=max(0.0, compute_ms - weights_ms),
-        kv_ms=kv_bytes / bytes_per_ms,
-        allreduce_ms=_allreduces_ms(hardware, target, n_tokens, target.layers, tp),
-        fixed_ms=hardware.fixed_ms + (0.0 if cuda_graph else hardware.eager_extra_ms),
-        draft_ms=draft_ms,
+        kv_ms=kv_ms,
+        allreduce_ms=allreduce_ms,
+        fixed_ms=fixed_ms,
     )
+
+
+def _draft_ms(
+    hardware: HardwareCard,
+    target: TargetCard,
+    speculation: Speculation,
+    tp: int,
+    *,
+    rows: int,
+    context_tok: float,
+    graph: bool,
+    extend_graph: bool,
+) -> float:
+    """All draft forwards of a cycle; without a card of the draft only their fixed time."""
+    draft = target.draft
+    if draft is None or speculation.num_steps == 0:
+        return speculation.num_steps * hardware.draft_fixed_ms
+    extend_ms = _draft_forward_ms(
+        hardware,
+        draft,
+        rows * speculation.num_draft_tokens,
+        tp,
+        context_tok=context_tok,
+        graph=extend_graph,
+        extend=True,
+    )
+    if speculation.num_steps == 1:
+        return extend_ms
+    step_ms = _draft_forward_ms(
+        hardware,
+        draft,
+        rows * speculation.topk,
+        tp,
+        context_tok=context_tok,
+        graph=graph,
+        extend=False,
+    )
+    return extend_ms + (speculation.num_steps - 1) * step_ms
+
+
+def _draft_forward_ms(
+    hardware: HardwareCard,
+    draft: DraftCard,
+    n_tokens: float,
+    tp: int,
+    *,
+    context_tok: float,
+    graph: bool,
+    extend: bool,
+) -> float:
+    bytes_per_ms = hardware.bandwidth_gb_per_s * 1e6 * hardware.bandwidth_efficiency
+    weights_ms = weight_bytes_per_gpu(draft, n_tokens, tp, extend=extend) / bytes_per_ms
+    flop = n_tokens * flop_per_token(draft, tp, extend=extend)
+    busy_ms = (
+        max(weights_ms, flop / (hardware.effective_tflops * 1e9))
+        + context_tok * kv_bytes_per_token_per_gpu(draft, tp) / bytes_per_ms
+        + _allreduces_ms(hardware, n_tokens, draft.hidden, draft.layers, tp)
+    )
+    total_ms = busy_ms + hardware.draft_fixed_ms
+    if graph:
+        return total_ms
+    launches = _DRAFT_EAGER_LAYERS * draft.layers
+    return max(total_ms, launches * hardware.eager_layer_us / 1e3)
+
+
+def _allreduces_ms(
+    hardware: HardwareCard, n_tokens: float, hidden: int, layers: int, tp: int
+) -> float:
+    if tp == 1:
+        return 0.0
+    message_bytes = n_tokens * hidden * ACTIVATION_BYTES
+    return layers * ALLREDUCES_PER_LAYER * allreduce_us(hardware, message_bytes, tp) / 1e3

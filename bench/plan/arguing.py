@@ -14,6 +14,7 @@ from bench.sglang.arguments import (
     EffectiveSpeculative,
     Rejection,
     asked_text,
+    by_rule,
     effective_speculative,
     known_graph_batch_sizes,
     likeness,
@@ -51,7 +52,7 @@ def look_at(loaded: LoadedScenario, arm: PlannedArm, *, simulated: bool) -> Look
     effective = effective_speculative(asked, known)
     if isinstance(effective, Rejection):
         raise loaded.rejected(
-            _key(arm), f"{effective.reason} {effective.fix} (rule {effective.rule})"
+            _key(arm), f"{effective.reason} {effective.fix} {by_rule(effective.rule)}"
         )
     return LookedAt(arm=arm, asked=asked, known=known, effective=effective)
 
@@ -64,9 +65,9 @@ def advice_of(looked: LookedAt) -> Iterator[Finding]:
     """What will not be as it was asked, and what the rules advise; the arm is measured anyway."""
     for change in looked.effective.changes:
         if change.asked is not None:
-            yield _note(looked, f"{change.sentence}.")
+            yield _note(looked, f"{change.sentence} {by_rule(change.rule)}.")
     for advice in looked.effective.advice:
-        yield _note(looked, f"{advice.rule}: {advice.text} {advice.fix}")
+        yield _note(looked, f"{advice.text} {advice.fix} {by_rule(advice.rule)}")
 
 
 def _note(looked: LookedAt, message: str) -> Finding:
@@ -102,7 +103,7 @@ def check_loads(
             f"a prompt of {workload.input_tok or 'at least 1'} tokens and an answer of "
             f"{workload.max_output_tok}{kept} are more than the context of {context_tok} of arm "
             f"{looked.arm.name}: SGLang refuses such requests. Give a larger --context-length, or "
-            "shorter prompts or answers (rule context)",
+            f"shorter prompts or answers {by_rule('context')}",
         )
     yield from _graphs(looked, points)
 
@@ -121,9 +122,9 @@ def _graphs(looked: LookedAt, points: Sequence[Point]) -> Iterator[Finding]:
     if sizes and math.ceil(largest / ranks) > sizes[-1]:
         yield _note(
             looked,
-            f"C44: CUDA graphs are captured for batches up to {sizes[-1]}, and the largest load "
-            f"is {largest}: it decodes without graphs. Give --cuda-graph-max-bs-decode "
-            f"{math.ceil(largest / ranks)} in server.arguments.",
+            f"CUDA graphs are captured for batches up to {sizes[-1]}, and the largest load is "
+            f"{largest}: it decodes without graphs. Give --cuda-graph-max-bs-decode "
+            f"{math.ceil(largest / ranks)} in server.arguments {by_rule('C44')}.",
         )
 
 
@@ -151,6 +152,9 @@ def check_alike(
             if change.asked is not None or RULES_BY_ID[change.rule].id == "auto"
         ]
         told = "; ".join(dict.fromkeys(change.sentence for change in why))
+        if why:
+            rules = ", ".join(dict.fromkeys(change.rule for change in why))
+            told += f"; rule {rules}, docs/arguments.md"
         names = f"arms {first.arm.name} and {second.arm.name} are the same server"
         same_asked = first.asked == second.asked
         if not same_asked and _is_certain((first, second), why):
@@ -171,11 +175,16 @@ def check_alike(
 
 
 def _alike(first: LookedAt, second: LookedAt, *, simulated: bool) -> bool:
-    if simulated and first.arm.acceptance != second.arm.acceptance:
+    if simulated and _simulation(first.arm) != _simulation(second.arm):
         return False
     return first.arm.server.environment == second.arm.server.environment and likeness(
         first.asked, first.effective
     ) == likeness(second.asked, second.effective)
+
+
+def _simulation(arm: PlannedArm) -> tuple[object, ...]:
+    """What makes a simulated server another beside its arguments."""
+    return (arm.acceptance, arm.faults)
 
 
 def _is_certain(pair: tuple[LookedAt, LookedAt], changes: Sequence[Change]) -> bool:

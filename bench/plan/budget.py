@@ -12,6 +12,7 @@ Of what does not fit, that is dropped whose loss costs the answer least:
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 FEWEST_ARMS: Final = 2
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+_MOST_S: Final = 366 * 86400.0
+_SHOWN_CHARS: Final = 40
 
 Point = tuple[str, str]
 """A workload's name and a load's label."""
@@ -57,8 +60,15 @@ def parse_budget(text: str) -> float:
     """
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise InputError(f"--budget {text}: is no duration.", hint="Write 90s, 45m, 3h or 1h30m.")
+        raise InputError(
+            f"--budget {text[:_SHOWN_CHARS]}: is no duration.", hint="Write 90s, 45m, 3h or 1h30m."
+        )
     seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    if not math.isfinite(seconds) or seconds > _MOST_S:
+        raise InputError(
+            f"--budget {text[:_SHOWN_CHARS]}: is longer than {_MOST_S / _UNITS_S['d']:g} days.",
+            hint="Leave it out to measure all there is.",
+        )
     if seconds <= 0:
         raise InputError(f"--budget {text}: leaves no time.", hint="Write 90s, 45m, 3h or 1h30m.")
     return float(seconds)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bench.errors import InputError
 from bench.physics import load_acceptance, load_hardware, load_target
 from bench.plan.arguing import LookedAt, advice_of, check_alike, check_loads, look_at
+from bench.plan.selecting import url_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ def check_options(
     add_pairs: int,
     exclusive: bool,
     api_key: KeySource | None,
+    admin_api_key: KeySource | None,
 ) -> None:
     """Raise InputError for options of a run that do not go together."""
     if simulated and attach:
@@ -39,11 +41,12 @@ def check_options(
             "--exclusive: no server is attached; those that bench starts are its own anyway.",
             hint="Leave it out, or add --attach URL.",
         )
-    if api_key is not None and not attach:
-        raise InputError(
-            f"--api-key-{api_key.kind}: no server is attached.",
-            hint="For servers that bench starts give server.api_key in the scenario.",
-        )
+    for name, key in (("api_key", api_key), ("admin_api_key", admin_api_key)):
+        if key is not None and not attach:
+            raise InputError(
+                f"--{name.replace('_', '-')}-{key.kind}: no server is attached.",
+                hint=f"For servers that bench starts give server.{name} in the scenario.",
+            )
     if sim_hardware is not None and not simulated:
         raise InputError("--sim-hardware: nothing is simulated.", hint="Add --sim.")
     if simulated and loaded.scenario.sim is None:
@@ -58,6 +61,25 @@ def check_options(
             "--add-pairs and --attach: an attached server is one launch; more of it are no pairs.",
             hint="Restart the server and run again for another.",
         )
+
+
+def check_workers(loaded: LoadedScenario) -> None:
+    """Raise ScenarioError for worker URLs that are none, or that are given twice."""
+    arms = loaded.scenario.arms.items()
+    lists = [
+        ("server.worker_urls", loaded.scenario.server.worker_urls),
+        *((f"arms.{name}.worker_urls", arm.worker_urls or ()) for name, arm in arms),
+    ]
+    for key, urls in lists:
+        for place, url in enumerate(urls):
+            problem = url_problem(url)
+            if problem is None and url.rstrip("/") in {u.rstrip("/") for u in urls[:place]}:
+                problem = "is given twice, and would count twice"
+            if problem is not None:
+                shown = url.rpartition("@")[2]  # never a user and a password
+                raise loaded.rejected(
+                    f"{key}.{place}", f"{shown!r} {problem}. Write http://HOST:PORT, each once"
+                )
 
 
 def check_cards(loaded: LoadedScenario, sim_hardware: str | None) -> None:

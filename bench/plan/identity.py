@@ -15,7 +15,7 @@ _ID_CHARS = 16
 # A workload's settings that change what is kept and not what is measured.
 _NOT_MEASURED = ("store_text",)
 # Keys that came later: ids of servers without them are what they were.
-_ONLY_WHERE_GIVEN = ("template", "exclusive")
+_ONLY_WHERE_GIVEN = ("template", "exclusive", "worker_urls", "faults")
 # Time-outs whose passing changes a cell's numbers; the others end launches.
 _MEASURED_TIMEOUTS = ("request_s", "connect_s", "drain_s")
 
@@ -84,10 +84,10 @@ def with_ids(cell: Cell, *, asked: ServerConfig, speed: int) -> Cell:
 def _facts(server: ServerConfig) -> dict[str, object]:
     """What a server is, as plain data.
 
-    Where its key is read from changes nothing, nor who is asked about its arguments.
+    Where its keys are read from changes nothing, nor who is asked about its arguments.
     """
     facts = asdict(server)
-    del facts["api_key"], facts["resolve"]
+    del facts["api_key"], facts["admin_api_key"], facts["resolve"]
     for name in _ONLY_WHERE_GIVEN:
         if not facts[name]:
             del facts[name]

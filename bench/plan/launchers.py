@@ -11,6 +11,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.http import is_http_address
 from bench.model import LauncherTemplate
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ def _check_places(loaded: LoadedScenario, template: LauncherTemplate) -> None:
                     raise loaded.rejected(
                         f"server.launcher.{key}", f"has no place {{{place}}}. Valid: {valid}"
                     )
+    _check_address(loaded, template)
     if not any("{argv}" in word for word in template.start):
         raise loaded.rejected(
             "server.launcher.start",
@@ -243,6 +245,18 @@ def _check_places(loaded: LoadedScenario, template: LauncherTemplate) -> None:
         raise loaded.rejected(
             "server.launcher.variable",
             'missing, and start has {env}. Give e.g. ["--env", "{variable}={value}"]',
+        )
+
+
+def _check_address(loaded: LoadedScenario, template: LauncherTemplate) -> None:
+    """The address must be one before a server is started that nobody could reach."""
+    host = loaded.scenario.server.launcher.host or "127.0.0.1"
+    values = {"host": host.rpartition("@")[2], "port": "30000", "local_port": "30001"}
+    address = filled(template.base_url, values)
+    if not is_http_address(address):
+        raise loaded.rejected(
+            "server.launcher.base_url",
+            f"makes {address!r}, which is no address. Give e.g. http://{{host}}:{{port}}",
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bench.errors import InputError
 from bench.gpu import NVIDIA_SMI
 from bench.model import BASELINE, Cell, Launch, Plan, Slo, Timeouts
-from bench.plan.checking import check_arms, check_cards, check_options
+from bench.plan.checking import check_arms, check_cards, check_options, check_workers
 from bench.plan.estimating import SIMULATED_CELL_S, SIMULATED_START_S, UNSEEN_START_S
 from bench.plan.identity import server_key, simulation_seed, with_ids
 from bench.plan.launchers import template_of
@@ -36,6 +36,7 @@ class _Ground:
         urls: Base URLs of the arms that are attached.
         exclusive: Whether nobody else uses these.
         api_key: Where their key is read from, unless the scenario says.
+        admin_api_key: Likewise, the key of calls that abort and flush.
         findings: What the arms' arguments have to be told of.
     """
 
@@ -46,13 +47,14 @@ class _Ground:
     urls: Mapping[str, str]
     exclusive: bool
     api_key: KeySource | None
+    admin_api_key: KeySource | None
     selection: Selection
     simulated: bool
     speed: int
     findings: tuple[Finding, ...]
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a record would only rename them
     loaded: LoadedScenario,
     *,
     simulated: bool = False,
@@ -62,6 +64,7 @@ def make_plan(
     add_pairs: int = 0,
     exclusive: bool = False,
     api_key: KeySource | None = None,
+    admin_api_key: KeySource | None = None,
 ) -> Plan:
     """Expand arms, workloads, loads and pairs into launches and cells.
 
@@ -77,6 +80,7 @@ def make_plan(
         add_pairs: More pairs than the scenario asks for.
         exclusive: Nobody else uses the attached servers: bench may abort and flush there.
         api_key: Where the attached servers' key is read from, in place of the scenario's.
+        admin_api_key: Likewise, the key of calls that abort and flush.
 
     Raises:
         InputError: Options that do not go together or name what there is not.
@@ -91,7 +95,9 @@ def make_plan(
         add_pairs=add_pairs,
         exclusive=exclusive,
         api_key=api_key,
+        admin_api_key=admin_api_key,
     )
+    check_workers(loaded)
     check_secrets(loaded)
     check_cards(loaded, sim_hardware)
     scenario = loaded.scenario
@@ -113,6 +119,7 @@ def make_plan(
         urls=attached_urls(attach, list(arms), selection),
         exclusive=exclusive,
         api_key=api_key,
+        admin_api_key=admin_api_key,
         selection=selection,
         simulated=simulated,
         speed=clock_speed(points, scenario.sim.speed) if simulated and scenario.sim else 1,
@@ -235,7 +242,13 @@ def _arm(ground: _Ground, name: str, pair: int) -> PlannedArm:
         return simulated_arm(arm, seed=simulation_seed(sim.seed, name, pair))
     if not ground.urls:
         return arm
-    return attached(arm, url=ground.urls[name], exclusive=ground.exclusive, api_key=ground.api_key)
+    return attached(
+        arm,
+        url=ground.urls[name],
+        exclusive=ground.exclusive,
+        api_key=ground.api_key,
+        admin_api_key=ground.admin_api_key,
+    )
 
 
 def _cell(ground: _Ground, arm: PlannedArm, point: Point, pair: int) -> Cell:

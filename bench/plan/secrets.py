@@ -36,8 +36,8 @@ def check_secrets(loaded: LoadedScenario) -> None:
         if option is not None:
             raise loaded.rejected(
                 key,
-                f"{option} holds a secret. {_TO_DO}: take it out, and for the server's key give "
-                "server.api_key: {env: NAME} or {file: PATH}",
+                f"a secret stands in {option}. {_TO_DO}: take it out, and for the server's key "
+                "give server.api_key: {env: NAME} or {file: PATH}",
             )
 
 

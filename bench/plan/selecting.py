@@ -106,18 +106,23 @@ def attached_urls(
     return urls
 
 
-def _base_url(url: str) -> str:
-    problem = None
+def url_problem(url: str) -> str | None:
+    """Why a text is no base URL of a server, as the rest of a sentence; None: it is one."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            problem = "is no http or https URL"
-        elif parts.query or parts.fragment or parts.username:
-            problem = "has more than scheme, host, port and path"
-        elif parts.port == 0:
-            problem = "has the port 0"
+            return "is no http or https URL"
+        if parts.query or parts.fragment or parts.username:
+            return "has more than scheme, host, port and path"
+        if parts.port == 0:
+            return "has the port 0"
     except ValueError as error:
-        problem = f"is no URL: {error}"
+        return f"is no URL: {error}"
+    return None
+
+
+def _base_url(url: str) -> str:
+    problem = url_problem(url)
     if problem is not None:
         shown = url.rpartition("@")[2]  # never a user and a password
         raise InputError(f"--attach: {shown!r} {problem}.", hint="Write http://HOST:PORT.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.model import LauncherTemplate
-    from bench.scenario import LoadedScenario, ModelRef, Scenario
+    from bench.scenario import ApiKey, LoadedScenario, ModelRef, Scenario
 
 PYTHON = "{python}"
 _LAUNCH = ("-m", "sglang.launch_server")
@@ -31,6 +31,7 @@ class PlannedArm:
         server: As it is started: paths and `{python}` of this machine.
         asked: As the scenario writes it, for `cell_id`.
         acceptance: What its drafts are expected to be accepted; None: no speculation, or unknown.
+        faults: What is to go wrong where it is simulated.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PlannedArm:
     asked: ServerConfig
     acceptance: str | tuple[float, ...] | None
     is_speculative: bool
+    faults: tuple[str, ...] = ()
 
 
 def planned_arm(
@@ -77,6 +79,7 @@ def planned_arm(
         ),
         acceptance=acceptance,
         is_speculative=arm.speculative is not None,
+        faults=arm.sim.faults,
     )
 
 
@@ -89,16 +92,24 @@ def simulated(arm: PlannedArm, *, seed: int) -> PlannedArm:
             launcher="simulated",
             template=None,
             api_key=None,
+            admin_api_key=None,
+            worker_urls=(),
             command=(),
             acceptance=arm.acceptance,
             simulation_seed=seed,
+            faults=arm.faults,
         )
 
     return replace(arm, server=changed(arm.server), asked=changed(arm.asked))
 
 
 def attached(
-    arm: PlannedArm, *, url: str, exclusive: bool = False, api_key: KeySource | None = None
+    arm: PlannedArm,
+    *,
+    url: str,
+    exclusive: bool = False,
+    api_key: KeySource | None = None,
+    admin_api_key: KeySource | None = None,
 ) -> PlannedArm:
     """The arm on a server that is running already; arguments say what it is expected to be.
 
@@ -107,6 +118,7 @@ def attached(
         url: Where the server answers.
         exclusive: Whether nobody else uses it, so that bench may abort and flush.
         api_key: Where its key is read from; None: where the scenario says.
+        admin_api_key: Likewise, the key of calls that abort and flush.
     """
 
     def changed(server: ServerConfig) -> ServerConfig:
@@ -119,6 +131,7 @@ def attached(
             url=url,
             exclusive=exclusive,
             api_key=api_key or server.api_key,
+            admin_api_key=admin_api_key or server.admin_api_key,
         )
 
     return replace(arm, server=changed(arm.server), asked=changed(arm.asked))
@@ -128,8 +141,7 @@ def _started(server: ServerConfig, template: LauncherTemplate | None) -> ServerC
     return server if template is None else replace(server, launcher="template", template=template)
 
 
-def _api_key(scenario: Scenario, resolve: Callable[[str], str]) -> KeySource | None:
-    source = scenario.server.api_key
+def _key(source: ApiKey | None, resolve: Callable[[str], str]) -> KeySource | None:
     if source is None:
         return None
     if source.env is not None:
@@ -150,11 +162,19 @@ def _local(
             for word in scenario.server.launcher.command
         ),
         resolve=_own_resolution(scenario, resolve=resolve, python=python),
-        api_key=_api_key(scenario, resolve),
+        api_key=_key(scenario.server.api_key, resolve),
+        admin_api_key=_key(scenario.server.admin_api_key, resolve),
+        worker_urls=_worker_urls(scenario, name),
         gpus=scenario.server.gpus,
         hardware=card or (scenario.sim.hardware if scenario.sim else None),
         target_card=scenario.sim.target if scenario.sim else None,
     )
+
+
+def _worker_urls(scenario: Scenario, name: str) -> tuple[str, ...]:
+    own = scenario.arms[name].worker_urls
+    urls = scenario.server.worker_urls if own is None else own
+    return tuple(url.rstrip("/") for url in urls)
 
 
 def _own_resolution(

@@ -54,7 +54,10 @@ def work_of(
     if load.kind == "closed":
         assert load.concurrency is not None
         fastest = max(rates) * (1 + FASTEST_ARM_MARGIN)
-        per_slot = math.ceil(max(requests_per_slot, steady_s * fastest / workload.max_output_tok))
+        # The window ends with the first slot out of work: the one whose warm-up was 1/n as long.
+        ahead = 1 - 1 / load.concurrency
+        wanted = steady_s * fastest / workload.max_output_tok + ahead
+        per_slot = math.ceil(max(requests_per_slot, wanted))
         return Work(
             requests=load.concurrency * per_slot,
             warmup_requests=load.concurrency * warmup_requests_per_slot,

@@ -11,12 +11,16 @@ What happens when something breaks:
 - a server that dies is started once more for the cells that are left, the one it died in last
   (noted: the launch is split);
 - a load worker that dies is replaced and its cell measured once more;
+- a start that is not over when the time of `--budget` is, is cut short; cells that no longer fit
+  are not begun, the one in hand is finished;
 - a full disk, a server that will not end, Ctrl-C or TERM end the run; the server is stopped first,
   and every finished cell is on disk for `bench resume`.
 """
 
 from __future__ import annotations
 
+from bench.runner.beginning import LATEST, Asked, plan_of, resume_run, start_run
+from bench.runner.budgeting import require_fit
 from bench.runner.events import (
     CellFinished,
     CellProgress,
@@ -24,21 +28,15 @@ from bench.runner.events import (
     Event,
     LaunchEnded,
     LaunchProgress,
+    LaunchReady,
     LaunchStarting,
     Noted,
 )
 from bench.runner.measuring import Bench, open_bench
-from bench.runner.runs import (
-    Asked,
-    answer_so_far,
-    plan_of,
-    publish,
-    resume_run,
-    run,
-    start_run,
-)
+from bench.runner.runs import answer_so_far, publish, run
 
 __all__ = [
+    "LATEST",
     "Asked",
     "Bench",
     "CellFinished",
@@ -47,12 +45,14 @@ __all__ = [
     "Event",
     "LaunchEnded",
     "LaunchProgress",
+    "LaunchReady",
     "LaunchStarting",
     "Noted",
     "answer_so_far",
     "open_bench",
     "plan_of",
     "publish",
+    "require_fit",
     "resume_run",
     "run",
     "start_run",

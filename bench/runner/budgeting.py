@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from bench import clock
-from bench.errors import InputError
+from bench.errors import BenchError, InputError
 from bench.metrics.findings import make_finding
 from bench.model import FindingKind, Severity
 from bench.plan.budget import fit_budget, told, with_cells
@@ -17,6 +18,32 @@ if TYPE_CHECKING:
     from bench.model import Cell, Finding, Launch, Plan
     from bench.runner.events import Event
     from bench.store import RunWriter
+
+
+class OutOfTimeError(BenchError):
+    """The time of `--budget` was over, and what was begun was given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The time that one launch has.
+
+    Attributes:
+        until_ns: Clock time until which its start may take; None: as long as it needs.
+        may_begin: Whether there is time for a cell.
+    """
+
+    until_ns: int | None
+    may_begin: Callable[[Cell], bool]
+
+    def left_s(self) -> float | None:
+        """Seconds of the world that are left; None: there is no limit."""
+        if self.until_ns is None:
+            return None
+        return max(0.0, (self.until_ns - clock.now_ns()) / 1e9 / clock.speed())
+
+
+NO_LIMIT: Final = Limit(until_ns=None, may_begin=lambda _cell: True)
 
 
 def require_fit(plan: Plan, budget_s: float) -> None:
@@ -72,6 +99,31 @@ class Remaining:
             return None
         self._waiting = [launch for launch in waiting if launch.ordinal != kept[0].ordinal]
         return kept[0]
+
+    def limit(self, launch: Launch) -> Limit:
+        """How long a launch may take to start, and which of its cells may still begin then.
+
+        A cell that is left out for want of time is told.
+        """
+        if self._budget_s is None:
+            return NO_LIMIT
+        budget_s = self._budget_s
+        ids = (cell.cell_id for cell in launch.cells)
+        expected_s = dict(zip(ids, launch.cells_s, strict=False))
+
+        def may_begin(cell: Cell) -> bool:
+            fits = expected_s.get(cell.cell_id, 0.0) <= self._left_s(budget_s)
+            if not fits:
+                self._say((cell,), budget_s)
+            return fits
+
+        left_ns = int(self._left_s(budget_s) * 1e9 * clock.speed())
+        return Limit(until_ns=clock.now_ns() + left_ns, may_begin=may_begin)
+
+    def cut_short(self, launch: Launch) -> None:
+        """A launch that was given up: what it has not measured is left out."""
+        if self._budget_s is not None and (part := self._pending(launch)):
+            self._say(part.cells, self._budget_s)
 
     def took(self, launch: Launch, began_ns: int) -> None:
         """Learn from a launch how far its estimate was off."""

@@ -26,6 +26,13 @@ class LaunchProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReady:
+    """A server that was started has generated tokens."""
+
+    record: LaunchRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchEnded:
     """A server is gone, or failed to come."""
 
@@ -70,6 +77,7 @@ class Noted:
 Event = (
     LaunchStarting
     | LaunchProgress
+    | LaunchReady
     | LaunchEnded
     | CellStarting
     | CellProgress

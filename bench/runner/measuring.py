@@ -7,37 +7,41 @@ import contextlib
 import signal
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from bench import clock
 from bench.errors import DiskError, Interrupted, LoadError, MachineError, ServerError
 from bench.metrics import limit_tok_per_s, summarize, with_findings
-from bench.model import LaunchRecord, RequestStatus
+from bench.model import LaunchRecord
 from bench.runner.asking import Asking
+from bench.runner.budgeting import NO_LIMIT
 from bench.runner.events import (
     CellFinished,
     CellProgress,
     CellStarting,
     LaunchEnded,
     LaunchProgress,
+    LaunchReady,
     LaunchStarting,
     Noted,
     say_nothing,
 )
+from bench.runner.instrument import Instrument, instrument_for
+from bench.runner.lost import Patience, require_alive, require_answers, require_worker
+from bench.runner.waiting import until_stopped
 from bench.server import start_server
-from bench.server.starting import exit_text
 from bench.telemetry import watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from bench.load.generator import CellLoad, LoadClient
-    from bench.model import Cell, Launch
+    from bench.load.tally import Progress
+    from bench.model import Cell, Launch, Plan
+    from bench.runner.budgeting import Limit
     from bench.runner.events import Event
     from bench.server import RunningServer
     from bench.store import RunWriter
-
-T = TypeVar("T")
 
 WATCH_S: Final = 0.5
 """How often a cell in hand is asked whether its server has died or it is to stop, in seconds of
@@ -67,6 +71,7 @@ class Bench:
         self._record: LaunchRecord | None = None
         self._asking = Asking(on_event)
         self._stop_asked = asyncio.Event()
+        self._instrument = Instrument()
 
     # -- stopping
 
@@ -92,18 +97,34 @@ class Bench:
 
     # -- measuring
 
+    async def prove_client(self, plan: Plan, *, workers: int | None = None) -> None:
+        """Choose the load workers for a plan and prove them good for it, before it is measured.
+
+        Raises:
+            Interrupted: `ask_to_stop` was called.
+        """
+        self._instrument = await until_stopped(
+            instrument_for(plan, workers=workers, on_event=self._on_event), self._stop_asked
+        )
+
     def pending(self, launch: Launch) -> list[Cell]:
         """The launch's cells that are not on disk yet, in order."""
         finished = self._writer.finished_cells()
         return [cell for cell in launch.cells if cell.cell_id not in finished]
 
-    async def measure(self, launch: Launch, *, launches: int = 1) -> None:
+    async def measure(self, launch: Launch, *, launches: int = 1, limit: Limit = NO_LIMIT) -> None:
         """Measure the launch's cells that are not on disk yet, in one server start where possible.
 
         A server that dies is started once more; the cell it died in is then measured last, so that
         a load which kills servers costs no other cell.
 
+        Args:
+            launch: What to measure.
+            launches: How many there are in all, for the console.
+            limit: Until when a start may take, and which cells may still begin.
+
         Raises:
+            OutOfTimeError: A start was cut short; its server is stopped.
             ServerError: It did not start, or died twice.
             MachineError: A server would not end.
             LoadError: The load worker died or failed twice in a cell.
@@ -111,7 +132,7 @@ class Bench:
             Interrupted: `ask_to_stop` was called.
         """
         try:
-            await self._measure_cells(self.pending(launch), launch, launches)
+            await self._measure_cells(self.pending(launch), launch, launches, limit)
         except ServerError as error:
             started = self._server is not None
             await self.close_server(failure=str(error))
@@ -120,18 +141,22 @@ class Bench:
                 raise
             # Its cells are done in order, so the first that is left is the one it died in.
             first, *others = self.pending(launch)
-            await self._measure_cells([*others, first], launch, launches)
+            await self._measure_cells([*others, first], launch, launches, limit)
 
-    async def _measure_cells(self, cells: Sequence[Cell], launch: Launch, launches: int) -> None:
+    async def _measure_cells(
+        self, cells: Sequence[Cell], launch: Launch, launches: int, limit: Limit
+    ) -> None:
         for cell in cells:
-            server = await self._running(launch, launches)
+            server = await self._running(launch, launches, limit)
+            if not limit.may_begin(cell):
+                continue
             try:
                 await self._measure_cell(cell, launch, server)
             except LoadError as error:
                 self._on_event(Noted(text=f"{error}; this cell is measured once more"))
                 await self._measure_cell(cell, launch, server)
 
-    async def _running(self, launch: Launch, launches: int) -> RunningServer:
+    async def _running(self, launch: Launch, launches: int, limit: Limit) -> RunningServer:
         """The launch's server: the one that runs already, or a new one."""
         record = self._record
         if self._server is not None and record is not None and record.ordinal == launch.ordinal:
@@ -153,10 +178,12 @@ class Bench:
             log_file=None if attached else str(log_path.relative_to(self._writer.folder)),
         )
         self._writer.write_launch(self._record)
-        await self._until_stop_asked(
-            self._asking.require_accepted(launch.server, launch.server_key)
+        await until_stopped(
+            self._asking.require_accepted(launch.server, launch.server_key),
+            self._stop_asked,
+            limit,
         )
-        server = await self._until_stop_asked(
+        server = await until_stopped(
             start_server(
                 launch.server,
                 log_path=log_path,
@@ -165,13 +192,22 @@ class Bench:
                 truth_path=log_path.with_suffix(".truth.jsonl")
                 if launch.server.launcher == "simulated"
                 else None,
-            )
+            ),
+            self._stop_asked,
+            limit,
         )
         self._server = server
         self._record = replace(
-            self._record, argv=server.argv, ready_ns=server.ready_ns, effective=server.effective
+            self._record,
+            argv=server.argv,
+            ready_ns=server.ready_ns,
+            effective=server.effective,
+            load_s=server.times.load_s,
+            capture_s=server.times.capture_s,
         )
         self._writer.write_launch(self._record)
+        if not attached:
+            self._on_event(LaunchReady(record=self._record))
         self._raise_if_stopping()
         return server
 
@@ -190,23 +226,25 @@ class Bench:
         done = len(self._writer.finished_cells())
         self._on_event(CellStarting(cell=cell, done=done, total=self._cells_total))
         try:
-            await self._until_stop_asked(server.between_cells())
+            await until_stopped(server.between_cells(), self._stop_asked)
         except ServerError:
-            self._raise_if_server_died(cell, server)
+            self._require_alive(cell, server)
             raise
         self._raise_if_stopping()
         async with watch(
             server.base_url,
+            worker_urls=server.worker_urls,
             gpus=server.gpu_indices,
             gpu_command=server.gpu_watch,
             timeouts=cell.timeouts,
             api_key=server.api_key,
         ) as points:
             load = await self._load(cell, server)
+        gpus_unread = points.gpu_missing_reason or server.gpus_unseen
         self._raise_if_stopping()
-        self._raise_if_server_died(cell, server)
-        _raise_if_nobody_listens(load, server)
-        _raise_if_worker_died(load)
+        self._require_alive(cell, server)
+        require_answers(load, server)
+        require_worker(load)
         telemetry = [*points, *load.telemetry]
         measurement, findings = summarize(
             cell,
@@ -219,6 +257,8 @@ class Bench:
             simulated=server.effective.simulated,
             limit_tok_per_s=limit_tok_per_s(cell, launch.server, server.effective, load.samples),
             speed=clock.speed(),
+            unread=points.missing_reason,
+            gpus_unread=gpus_unread,
         )
         of_server = (
             *server.findings(cell.cell_id),
@@ -241,42 +281,38 @@ class Bench:
     async def _load(self, cell: Cell, server: RunningServer) -> CellLoad:
         client = await self._load_client(server)
         self._raise_if_stopping()
+        patience = Patience()
+
+        def on_progress(progress: Progress) -> None:
+            patience.heard()
+            self._on_event(CellProgress(cell=cell, progress=progress))
+
         load = asyncio.ensure_future(
-            client.run_cell(
-                cell,
-                model_name=server.model_name,
-                on_progress=lambda progress: self._on_event(
-                    CellProgress(cell=cell, progress=progress)
-                ),
-            )
+            client.run_cell(cell, model_name=server.model_name, on_progress=on_progress)
         )
         while not load.done():
             await asyncio.wait({load}, timeout=WATCH_S)
             # Asked again and again: the client forgets it when it has only just begun.
             if self.is_stopping or server.exited() is not None:
+                patience.stop_asked()
                 client.cancel()
+            if (why := patience.lost()) is not None:
+                load.cancel()  # which kills the worker
+                await asyncio.wait({load})
+                self._raise_if_stopping()
+                raise LoadError(why)
         return await load
 
     async def _load_client(self, server: RunningServer) -> LoadClient:
         """The client of the running server; its worker starts with a launch's first cell."""
         if self._client is None:
-            from bench.load.generator import open_client  # noqa: PLC0415  # keeps `bench --help` quick
-
-            self._client = await open_client(
-                server.base_url, api_key=server.api_key, abort_own=server.pid is None
-            )
+            self._client = await self._instrument.open_for(server)
         return self._client
 
-    def _raise_if_server_died(self, cell: Cell, server: RunningServer) -> None:
-        exit_code = server.exited()
-        if exit_code is None:
-            return
+    def _require_alive(self, cell: Cell, server: RunningServer) -> None:
         assert self._record is not None
-        raise ServerError(
-            f"the server of {self._record.launch_id} ended ({exit_text(exit_code)}) at load "
-            f"{cell.load.label} of {cell.workload.name}.",
-            hint=f"Its log: {self._writer.log_path(self._record.launch_id)}",
-        )
+        launch_id = self._record.launch_id
+        require_alive(cell, server, launch_id, self._writer.log_path(launch_id))
 
     # -- ending
 
@@ -314,46 +350,6 @@ class Bench:
     def _raise_if_stopping(self) -> None:
         if self.is_stopping:
             raise Interrupted("stopped as asked.")
-
-    async def _until_stop_asked(self, work: Awaitable[T]) -> T:
-        """Await `work`, or give it up as soon as stopping is asked for.
-
-        Raises:
-            Interrupted: It was given up. What it had begun is undone: `work` saw its cancellation.
-        """
-        task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self._stop_asked.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-            if task.cancelled():
-                raise Interrupted("stopped as asked.")
-            return task.result()
-        finally:
-            task.cancel()  # only when this was cancelled itself
-            stop.cancel()
-
-
-def _raise_if_nobody_listens(load: CellLoad, server: RunningServer) -> None:
-    """An attached server that was stopped tells nobody of its end."""
-    if load.samples and all(s.status is RequestStatus.REFUSED for s in load.samples):
-        raise ServerError(
-            f"nothing answers at {server.base_url} any more: all {len(load.samples)} requests "
-            "were refused.",
-            hint="Was the server stopped?",
-        )
-
-
-def _raise_if_worker_died(load: CellLoad) -> None:
-    lost = [s for s in load.samples if s.status is RequestStatus.WORKER_LOST]
-    if lost:
-        raise LoadError(
-            f"{lost[0].error_message or 'the load worker ended'}, and {len(lost)} of "
-            f"{len(load.samples)} requests with it",
-            hint="Was it killed for want of memory (dmesg says so)?",
-        )
 
 
 @asynccontextmanager

@@ -4,197 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench import clock
-from bench.errors import BenchError, DiskError, InputError, Interrupted, ServerError, StoreError
+from bench.errors import (
+    BenchError,
+    DiskError,
+    InputError,
+    Interrupted,
+    MachineError,
+    ServerError,
+)
 from bench.metrics import ADVICE, compare, run_findings, with_findings
 from bench.metrics.findings import make_finding
 from bench.metrics.machines import different_machines
-from bench.model import Finding, FindingKind, KeySource, Severity
-from bench.plan import make_plan
-from bench.provenance import fingerprint, redact_argv, redact_text
-from bench.runner.budgeting import Remaining, require_fit
-from bench.runner.events import say_nothing
+from bench.model import Finding, FindingKind, Severity
+from bench.runner.beginning import plan_of, stored_options
+from bench.runner.budgeting import OutOfTimeError, Remaining
+from bench.runner.events import Noted, say_nothing
 from bench.runner.measuring import open_bench
-from bench.scenario import load_scenario
+from bench.server.orphans import Fate, end_orphan, forget_note, notes_in
 from bench.sglang.failures import FailureClass
-from bench.store import (
-    check_resumable,
-    create_run,
-    find_run,
-    list_runs,
-    new_manifest,
-    new_run_id,
-    new_session,
-    open_part_run,
-)
+from bench.store import LOGS, abandoned_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from bench.model import Cell, EffectiveConfig, Launch, LaunchRecord, Measurement, Plan
     from bench.runner.events import Event
     from bench.runner.measuring import Bench
-    from bench.scenario import LoadedScenario
-    from bench.store import Manifest, RunWriter, StoredRun
+    from bench.server.orphans import ServerNote
+    from bench.store import RunWriter, StoredRun
 
 MAX_FAILED_STARTS: Final = 2
 """An arm whose server failed to start this often is not tried again: a try takes minutes."""
-
-LATEST: Final = "latest"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a plan is made from: all that `bench resume` needs to make the same one again.
-
-    Attributes:
-        scenario: The scenario's file.
-        simulated: `--sim`.
-        sim_hardware: `--sim-hardware`.
-        attach: `--attach`, as {arm: url}.
-        only: `--only`.
-        overrides: `--set`.
-        add_pairs: `--add-pairs`.
-        exclusive: `--exclusive`.
-        api_key: `--api-key-env` or `--api-key-file`: where it is read from.
-        budget_s: `--budget`, in seconds of the world.
-    """
-
-    scenario: Path
-    simulated: bool = False
-    sim_hardware: str | None = None
-    attach: tuple[tuple[str, str], ...] = ()
-    only: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    add_pairs: int = 0
-    exclusive: bool = False
-    api_key: KeySource | None = None
-    budget_s: float | None = None
-
-
-def plan_of(asked: Asked) -> tuple[Plan, LoadedScenario]:
-    """Load the scenario and plan it.
-
-    Raises:
-        InputError: The scenario or an option is wrong; nothing was started.
-    """
-    loaded = load_scenario(asked.scenario, asked.overrides)
-    plan = make_plan(
-        loaded,
-        simulated=asked.simulated,
-        attach=dict(asked.attach),
-        only=asked.only,
-        sim_hardware=asked.sim_hardware,
-        add_pairs=asked.add_pairs,
-        exclusive=asked.exclusive,
-        api_key=asked.api_key,
-    )
-    return plan, loaded
-
-
-def start_run(asked: Asked, out: Path, *, command_line: Sequence[str]) -> tuple[Plan, RunWriter]:
-    """Begin a run below `out`; sets the clock's speed, so nothing may have been timed before.
-
-    Raises:
-        InputError: As `plan_of`.
-        DiskError: The folder cannot be written.
-    """
-    plan, loaded = plan_of(asked)
-    if asked.budget_s is not None:
-        require_fit(plan, asked.budget_s)
-    clock.set_speed(plan.speed)
-    manifest = _manifest(asked, plan, loaded, command_line)
-    return plan, create_run(out, scenario_text=_stored_text(loaded), manifest=manifest)
-
-
-def resume_run(name: str, out: Path, *, command_line: Sequence[str]) -> tuple[Plan, RunWriter]:
-    """Take up a part-run: the same plan, and the run's folder with its finished cells.
-
-    Args:
-        name: Its id, the beginning or the end of that, its folder, or `latest`, which is the
-            newest part-run that no process is writing.
-        out: The results folder.
-        command_line: The command, for the manifest.
-
-    Raises:
-        StoreError: There is no such part-run, it is being written, or scenario, options, specdyno
-            or machine are not what it was begun with (each difference is named).
-    """
-    writer = open_part_run(_latest_part_run(out) if name == LATEST else find_run(out, name))
-    try:
-        asked = _asked_of(writer)
-        plan, loaded = plan_of(asked)
-        clock.set_speed(plan.speed)
-        check_resumable(writer.manifest, _manifest(asked, plan, loaded, command_line))
-        writer.begin_session(new_session(redact_argv(command_line)))
-    except BaseException:
-        writer.close()
-        raise
-    return plan, writer
-
-
-def _manifest(
-    asked: Asked, plan: Plan, loaded: LoadedScenario, command_line: Sequence[str]
-) -> Manifest:
-    return new_manifest(
-        plan,
-        run_id=new_run_id(plan.scenario),
-        scenario_text=_stored_text(loaded),
-        command_line=redact_argv(command_line),
-        fingerprint=fingerprint(),
-        plan_arguments={
-            **asdict(asked),
-            "scenario": str(asked.scenario.absolute()),
-            "attach": [list(pair) for pair in asked.attach],
-            "only": list(asked.only),
-            "overrides": [redact_text(override) for override in asked.overrides],
-        },
-    )
-
-
-def _stored_text(loaded: LoadedScenario) -> str:
-    """The scenario as it is stored: a secret in a comment, say, stays out."""
-    return redact_text(loaded.source.text)
-
-
-def _latest_part_run(out: Path) -> Path:
-    part_runs = [run for run in list_runs(out) if not run.published and run.pid is None]
-    if not part_runs:
-        raise StoreError(
-            f"no run in {out} can be resumed.", hint="`bench list` shows how each one stands."
-        )
-    return part_runs[-1].folder
-
-
-def _asked_of(writer: RunWriter) -> Asked:
-    """The options a run was begun with, from its manifest."""
-    asked = _stored_options(writer.manifest)
-    if not asked.scenario.is_file():
-        raise StoreError(
-            f"cannot resume {writer.run_id}: its scenario {asked.scenario} is not there any more.",
-            hint=f"Put it back; a copy is {writer.folder / 'scenario.yaml'}.",
-        )
-    return asked
-
-
-def _stored_options(manifest: Manifest) -> Asked:
-    stored = manifest.plan_arguments
-    return Asked(
-        scenario=Path(stored["scenario"]),
-        simulated=stored["simulated"],
-        sim_hardware=stored["sim_hardware"],
-        attach=tuple((arm, url) for arm, url in stored["attach"]),
-        only=tuple(stored["only"]),
-        overrides=tuple(stored["overrides"]),
-        add_pairs=stored["add_pairs"],
-        exclusive=stored.get("exclusive", False),
-        api_key=KeySource(**key) if (key := stored.get("api_key")) else None,
-        budget_s=stored.get("budget_s"),
-    )
 
 
 async def run(
@@ -216,50 +61,107 @@ async def run(
         MachineError: A server would not end, or the load worker died again and again.
         DiskError: Results cannot be written.
 
-    Whatever is raised, the part-run is kept for `bench resume`.
+    Whatever is raised, the part-run is kept for `bench resume`; but one in which nothing was
+    measured or started (servers that run already did not answer) is removed.
     """
     cells_total = sum(len(launch.cells) for launch in plan.launches)
     try:
+        await _end_orphans(plan, writer, on_event)
         async with open_bench(
             writer, gpus=plan.gpus, cells_total=cells_total, on_event=on_event
         ) as bench:
+            await bench.prove_client(plan, workers=writer.manifest.plan_arguments.get("workers"))
             remaining = Remaining(plan, writer, on_event)
             failures = await _measure_launches(plan, bench, writer, remaining)
         if failures and not writer.finished_cells():
             launch, first = failures[0]
+            which = "The first failure, arm" if len(failures) > 1 else "Arm"
             raise ServerError(
-                f"no cell was measured. The first failure, arm {launch.arm}: {first}",
-                hint=first.hint,
+                f"no cell was measured. {which} {launch.arm}: {first}", hint=first.hint
             )
-        told = [_launch_failed(writer, *failure) for failure in failures]
+        told = [
+            _launch_failed(writer, launch, error)
+            for launch, error in failures
+            if not isinstance(error, OutOfTimeError)
+        ]
         return publish(plan, writer, (*told, *remaining.findings()))
-    except Interrupted:
-        _mark(writer, "interrupted")
+    except BenchError as error:
+        if _holds_nothing(plan, writer):
+            writer.discard()
+        else:
+            begun = isinstance(error, Interrupted) or writer.finished_cells()
+            _mark(writer, "interrupted" if begun else "failed")
         raise
-    except BenchError:
-        _mark(writer, "interrupted" if writer.finished_cells() else "failed")
-        raise
+
+
+def _holds_nothing(plan: Plan, writer: RunWriter) -> bool:
+    """Whether a part-run is worth nothing: no cell, and no log of a server that bench started."""
+    attached = all(launch.server.launcher == "attached" for launch in plan.launches)
+    return attached and not writer.finished_cells()
+
+
+async def _end_orphans(plan: Plan, writer: RunWriter, on_event: Callable[[Event], None]) -> None:
+    """End servers that earlier runs in the same results folder left behind, by name.
+
+    Raises:
+        MachineError: One would not end: the next would find its memory and GPUs taken.
+    """
+    if all(launch.server.launcher in {"attached", "simulated"} for launch in plan.launches):
+        return
+    out = writer.folder.parent.parent
+    for logs in (*abandoned_logs(out), writer.folder / LOGS):
+        for log_path, note in notes_in(logs).items():
+            fate = await end_orphan(note)
+            if fate is Fate.ALIVE:
+                raise MachineError(
+                    f"the server {note.name} of an earlier run ({log_path}) is still there and "
+                    "would not end.",
+                    hint=f"End it by hand: {note.by_hand}",
+                )
+            if fate in {Fate.GONE, Fate.ENDED}:
+                forget_note(log_path)
+            if fate is Fate.ENDED:
+                on_event(Noted(text=f"{note.name}, a server that an earlier run left, was ended"))
+            elif fate is not Fate.GONE:
+                why = "its launcher tells nothing" if fate is Fate.UNKNOWN else _not_ours(note)
+                on_event(
+                    Noted(
+                        text=f"{note.name}, a server of an earlier run, may still be there "
+                        f"({why}); what ends it: {note.by_hand}"
+                    )
+                )
+
+
+def _not_ours(note: ServerNote) -> str:
+    if note.ends_by_name:
+        return f"it was started from {note.host}"
+    return "its launcher's commands do not name it, so it is left alone"
 
 
 async def _measure_launches(
     plan: Plan, bench: Bench, writer: RunWriter, remaining: Remaining
-) -> list[tuple[Launch, ServerError]]:
-    """Measure the remaining launches in order; those that failed, with the reason."""
-    failures: list[tuple[Launch, ServerError]] = []
+) -> list[tuple[Launch, BenchError]]:
+    """Measure the remaining launches in order; those that failed or were cut, with the reason."""
+    failures: list[tuple[Launch, BenchError]] = []
     failed_starts: Counter[str] = Counter()
     while launch := remaining.next(without=_given_up(failed_starts)):
         if failed_starts[launch.arm] >= MAX_FAILED_STARTS:
+            tries = "tries" if launch.server.launcher == "attached" else "starts"
             failures.append(
                 (
                     launch,
-                    ServerError(f"not tried, since {failed_starts[launch.arm]} starts failed"),
+                    ServerError(f"not tried, since {failed_starts[launch.arm]} {tries} failed"),
                 )
             )
             continue
         began_ns = clock.now_ns()
         try:
-            await bench.measure(launch, launches=len(plan.launches))
+            await bench.measure(launch, launches=len(plan.launches), limit=remaining.limit(launch))
             remaining.took(launch, began_ns)
+        except OutOfTimeError as error:
+            failures.append((launch, error))
+            await bench.close_server(failure=str(error))
+            remaining.cut_short(launch)
         except ServerError as error:
             failures.append((launch, error))
             await bench.close_server(failure=str(error))
@@ -328,7 +230,7 @@ def answer_so_far(stored: StoredRun) -> StoredRun:
         return stored
     copy = stored.folder / "scenario.yaml"
     try:
-        plan, _ = plan_of(replace(_stored_options(stored.manifest), scenario=copy))
+        plan, _ = plan_of(replace(stored_options(stored.manifest), scenario=copy))
     except InputError:  # it names files beside the original, or is of another specdyno
         return stored
     comparisons = compare(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bench.scenario.arguments import split_arguments
 from bench.scenario.schema import (
+    ApiKey,
     Arm,
     Launcher,
     Loads,
@@ -24,6 +25,7 @@ from bench.scenario.source import LoadedScenario, Source, load_scenario
 from bench.scenario.validating import json_schema
 
 __all__ = [
+    "ApiKey",
     "Arm",
     "Launcher",
     "LoadedScenario",

@@ -16,6 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from bench.model.faults import parse_fault
 from bench.scenario.mistakes import found
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -66,6 +67,10 @@ def _acceptance(value: object) -> str | tuple[float, ...]:
             f"{list(numbers)} are no shares between 0 and 1 that fall. P(at least k) falls with k"
         )
     return numbers
+
+
+def _fault(value: str) -> str:
+    return parse_fault(value).text
 
 
 def _cache(value: object) -> str:
@@ -138,6 +143,7 @@ Acceptance = Annotated[
         }
     ),
 ]
+FaultText = Annotated[Text, AfterValidator(_fault)]
 Cache = Annotated[
     str,
     PlainValidator(_cache),

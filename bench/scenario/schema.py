@@ -17,6 +17,7 @@ from bench.scenario.fields import (
     Cache,
     Category,
     Environment,
+    FaultText,
     KwargValue,
     Name,
     PositiveFloat,
@@ -126,6 +127,12 @@ class Server(_Block):
     """Variables set for the server beside the inherited ones; values need no quotes."""
     api_key: Annotated[ApiKey, BeforeValidator(no_literal_key)] | None = None
     """Where the server's API key is read from: {env: NAME} or {file: PATH}, never the key."""
+    admin_api_key: Annotated[ApiKey, BeforeValidator(no_literal_key)] | None = None
+    """Where its admin key (SGLang's --admin-api-key) is read from, if it has one of its own; sent
+    with the calls that abort and flush alone."""
+    worker_urls: tuple[Text, ...] = ()
+    """Base URLs of the workers, where the server is a router before several: each is read, emptied
+    between cells and asked for its settings, so that one never stands for all."""
 
 
 class Speculative(_Block):
@@ -146,6 +153,9 @@ class ArmSim(_Block):
 
     acceptance: Acceptance | None = None
     """An acceptance card's name, or the shares P(at least k drafts accepted) for k = 1, 2, …"""
+    faults: tuple[FaultText, ...] = ()
+    """What is to go wrong with the simulated server, e.g. ["crash:cell=2", "stall:p=0.01"]:
+    docs/faults.md."""
 
 
 class Arm(_Block):
@@ -157,6 +167,8 @@ class Arm(_Block):
     """More environment variables; they win over the server's."""
     speculative: Speculative | None = None
     """Speculative decoding; none in the baseline."""
+    worker_urls: tuple[Text, ...] | None = None
+    """The workers behind this arm's server in place of the server's."""
     draft: ModelRef | None = None
     """The draft model of this arm in place of the scenario's; null: an algorithm without one."""
     sim: ArmSim = ArmSim()

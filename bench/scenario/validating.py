@@ -101,7 +101,7 @@ def _text(details: ErrorDetails, loc: Sequence[str]) -> str:
     if kind in ("string_pattern_mismatch", "string_too_long") and loc == ["name"]:
         return _name_text(str(value), ())
     if kind in ("string_too_short", "too_short"):
-        return f"is empty. {_description_at(loc)}"
+        return f"is empty. {_description_at(loc) or 'Give it a value, or leave the key out'}"
     return f"{details['msg']}, found {found(value)}"
 
 

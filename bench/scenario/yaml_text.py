@@ -112,6 +112,7 @@ class _Reader:
         self._label = label
         self._with_lines = with_lines
         self._nodes = 0
+        self._has_aliases = False
         self._open: set[int] = set()
 
     def place(self, line: int) -> str:
@@ -128,6 +129,7 @@ class _Reader:
         depth = 0
         documents = 0
         for event in yaml.parse(text, Loader=_TextLoader):
+            self._has_aliases |= isinstance(event, yaml.AliasEvent)
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
             elif isinstance(event, yaml.CollectionStartEvent):
@@ -167,7 +169,8 @@ class _Reader:
     def _count(self, node: yaml.Node, key: Key) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            text = f"unfolds to more than {MAX_NODES} values. Use fewer aliases"
+            to_do = "Use fewer aliases" if self._has_aliases else "Split it into several scenarios"
+            text = f"has more than {MAX_NODES} values. {to_do}"
             raise _RefusedError(self.mistake(node, key, text))
 
     def _items(self, node: yaml.SequenceNode, key: Key) -> Iterator[object]:

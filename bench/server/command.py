@@ -15,25 +15,27 @@ from urllib.parse import SplitResult, urlsplit
 
 from bench import clock
 from bench.errors import InputError
-from bench.http import is_secret_name
+from bench.http import is_http_address, is_secret_name, redact
 from bench.plan.launchers import COMMANDS, filled
 from bench.server.keeper import ORDER
+from bench.server.orphans import GONE_S, note_for
 from bench.sglang.arguments import asked_text, option_of, parse_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.model import KeySource, LauncherTemplate, ServerConfig
+    from bench.server.orphans import ServerNote
 
 HOST = "127.0.0.1"
 MIN_SECRET_CHARS = 6
 """Shorter texts would be replaced where they are no secret; bench.http's patterns find them."""
 
-GONE_S = 10.0
-"""How long a server that was ended for certain may still be found, in seconds of the world."""
-
 KEEPER_S = 240.0
 """How much longer than its server the keeper may take to end: it asks, forces and looks again."""
+
+TRUTH_SUFFIX = ".truth.jsonl"
+"""What is behind a launch's id in the name of a simulated server's truth file."""
 
 PYTHON_PLACE = "{python}"
 """In a launcher's command: the Python that runs specdyno."""
@@ -69,7 +71,7 @@ def command_line(
                 hint=f"leave {option_of(dest)} out, or --attach to a running server.",
             )
     bind = HOST if config.template is None else config.template.bind
-    address = (*_key_option(config), "--host", bind, "--port", str(port))
+    address = (*_key_options(config), "--host", bind, "--port", str(port))
     if config.launcher == "simulated":
         simulator = (sys.executable, "-m", "bench.simulator")
         return (*simulator, *config.arguments, *_simulator_options(config, truth_path), *address)
@@ -94,7 +96,8 @@ class Start:
         environ: Prints the environments of a server elsewhere; empty: it is here, or nothing does.
         gpu_watch: Prints the GPUs of a server elsewhere; empty: none do.
         term_s: How long the process may take to end after TERM.
-        is_keeper: Whether that process only stands for the server.
+        note: How the server is found and ended should that process be killed, where it only
+            stands for the server; None: it is the server.
     """
 
     argv: tuple[str, ...]
@@ -104,7 +107,7 @@ class Start:
     environ: tuple[str, ...] = ()
     gpu_watch: tuple[str, ...] = ()
     term_s: float
-    is_keeper: bool = False
+    note: ServerNote | None = None
 
 
 def start_of(
@@ -158,7 +161,13 @@ def start_of(
         environ=commands["environ"],
         gpu_watch=commands["gpu_watch"],
         term_s=2 * term_s + KEEPER_S,
-        is_keeper=True,
+        note=note_for(
+            name=values["name"],
+            alive=commands["alive"],
+            stop=commands["stop"],
+            force_stop=commands["force_stop"],
+            term_s=clock.world_s(term_s),
+        ),
     )
 
 
@@ -188,7 +197,16 @@ def _expanded(
 
 
 def port_of(base_url: str) -> tuple[str, int]:
-    """Host and port of a base URL."""
+    """Host and port of a base URL.
+
+    Raises:
+        InputError: It is no address.
+    """
+    if not is_http_address(base_url):
+        raise InputError(
+            f"asked for a server at {redact(base_url)!r}, which is no http:// or https:// address",
+            hint="give it as http://HOST:PORT",
+        )
     parts = urlsplit(base_url)
     return parts.hostname or HOST, parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -203,6 +221,8 @@ def _simulator_options(config: ServerConfig, truth_path: Path | None) -> tuple[s
         "--sim-acceptance": acceptance,
         "--sim-seed": str(config.simulation_seed),
         "--sim-truth": None if truth_path is None else str(truth_path),
+        "--sim-launch": None if truth_path is None else truth_path.name.removesuffix(TRUTH_SUFFIX),
+        "--sim-faults": ",".join(config.faults) or None,
     }
     given = ((option, value) for option, value in values.items() if value is not None)
     return tuple(word for pair in given for word in pair)
@@ -223,10 +243,13 @@ def server_environment(
 
 
 def api_keys(config: ServerConfig) -> tuple[str | None, str | None]:
-    """The keys that the server's arguments set: for requests, and for control calls if another."""
+    """The server's keys: for requests, and for calls that abort and flush if they need another."""
     asked = parse_arguments(config.arguments)
-    key = read_key(config.api_key) if config.api_key else asked_text(asked, "api_key")
-    return key, asked_text(asked, "admin_api_key")
+
+    def key(source: KeySource | None, name: str) -> str | None:
+        return read_key(source) if source else asked_text(asked, name)
+
+    return key(config.api_key, "api_key"), key(config.admin_api_key, "admin_api_key")
 
 
 def read_key(source: KeySource) -> str:
@@ -258,8 +281,12 @@ def read_key(source: KeySource) -> str:
     return key
 
 
-def _key_option(config: ServerConfig) -> tuple[str, ...]:
-    return ("--api-key", read_key(config.api_key)) if config.api_key else ()
+def _key_options(config: ServerConfig) -> tuple[str, ...]:
+    """SGLang takes its keys from its command line alone; what is stored of that is redacted."""
+    sources = (("--api-key", config.api_key), ("--admin-api-key", config.admin_api_key))
+    return tuple(
+        word for option, source in sources if source for word in (option, read_key(source))
+    )
 
 
 def urlsplit_or_none(text: str) -> SplitResult | None:

@@ -7,7 +7,6 @@ as the kernel has it; where that cannot be read, NCCL's own log lines count.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 from dataclasses import dataclass
@@ -16,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from bench.clock import world_s
 from bench.errors import ServerError
+from bench.server.asking import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import psutil
 
-READ_S: Final = 30.0
+READ_S: Final = 10.0
 """How long reading the environments of a server elsewhere may take, in seconds of the clock."""
 
 _NCCL_LINE = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?\s*$")
@@ -137,26 +137,12 @@ async def environments_elsewhere(command: Sequence[str], environment: Mapping[st
     Raises:
         ServerError: It cannot be run, fails, or does not end.
     """
-    process = None
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=dict(environment),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        async with asyncio.timeout(world_s(READ_S)):
-            output, _ = await process.communicate()
+        ran = await run_command(command, most_s=world_s(READ_S), environment=environment)
     except OSError as error:
         raise ServerError(f"{command[0]} cannot be run: {error.strerror}") from error
-    except TimeoutError as error:
-        raise ServerError(f"{command[0]} did not end within {READ_S:g} s") from error
-    finally:
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise ServerError(f"{command[0]} ended with status {process.returncode}")
-    return output
+    if ran.status is None:
+        raise ServerError(f"{command[0]} did not end within {READ_S:g} s")
+    if ran.status != 0:
+        raise ServerError(f"{command[0]} ended with status {ran.status}")
+    return ran.output

@@ -4,7 +4,7 @@
 lives as long as the server does, prints its log, and ends it on TERM. The server itself is no
 child of it: killing what started it would leave it running, so it is ended by the template's own
 commands, by container name, process group or job. Like the supervisor it imports nothing but the
-standard library.
+standard library, and what runs its commands.
 
 The order is one JSON object in the environment variable ORDER::
 
@@ -28,6 +28,8 @@ import signal
 import sys
 from typing import Any
 
+from bench.server.asking import REST_S, close, ended, run_command
+
 ORDER = "SPECDYNO_KEEPER_ORDER"
 STILL_ALIVE = 97
 """Exit status when the server is alive after all was tried."""
@@ -43,6 +45,8 @@ READ_BYTES = 64 * 1024
 CALL_S = 60.0
 """How long a command that asks or ends may take beside the time it is told to wait."""
 
+SAID_CHARS = 300
+
 AGAIN_S = 1.0
 """Pause before a log or a forwarded port that ended is taken up again."""
 
@@ -57,6 +61,7 @@ class _Keeper:
         self._stop_asked = asyncio.Event()
         self._start: asyncio.subprocess.Process | None = None
         self._followers: list[asyncio.Task[None]] = []
+        self._complaints: dict[str, str] = {}  # of the commands that ask and end, the newest
 
     def ask_to_stop(self) -> None:
         self._stop_asked.set()
@@ -71,13 +76,13 @@ class _Keeper:
         for name in ("log", "forward"):
             if self._order[name]:
                 self._followers.append(asyncio.create_task(self._follow(name)))
-        ended = asyncio.create_task(self._until_gone())
+        over = asyncio.create_task(self._until_gone())
         stop = asyncio.create_task(self._stop_asked.wait())
-        await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({over, stop}, return_when=asyncio.FIRST_COMPLETED)
         asked, code = stop.done(), self._start.returncode
-        for task in (ended, stop):
+        for task in (over, stop):
             task.cancel()
-        await asyncio.gather(ended, stop, return_exceptions=True)
+        await asyncio.gather(over, stop, return_exceptions=True)
         if asked:
             await self._call("stop", CALL_S + self._order["term_s"])
             await self._wait_gone(self._order["term_s"])
@@ -88,6 +93,8 @@ class _Keeper:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         if alive:
+            for name, what in self._complaints.items():
+                _say(f"{name}: {what}")
             _say("the server is still alive: it would not end")
             return STILL_ALIVE
         if asked:
@@ -144,35 +151,31 @@ class _Keeper:
         return bool(await self._call("alive", CALL_S))
 
     async def _call(self, name: str, most_s: float) -> str | None:
-        """A command's output when it ended with status 0, else None."""
+        """A command's output when it ended with status 0, else None.
+
+        What it complains of is no part of the server's log, where it would hide why the server
+        ended; it is kept for the case that the server lives on.
+        """
         command = self._order[name]
         if not command:
             return None
-        asks = name == "alive"
-        process = None
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL if asks else None,
-            )
-            output, _ = await asyncio.wait_for(process.communicate(), most_s)
+            ran = await run_command(command, most_s=most_s)
         except OSError as error:
-            _say(f"{name}: {command[0]} cannot be run: {error.strerror}")
+            self._note(name, f"{command[0]} cannot be run: {error.strerror}")
             return None
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            _say(f"{name}: no end within {most_s:g} s")
-            return None
-        if process.returncode != 0:
-            return None
-        return output.decode("utf-8", "replace").strip()
+        if ran.status == 0:
+            return ran.output.decode("utf-8", "replace").strip()
+        if ran.status is None:
+            self._note(name, f"no end within {most_s:g} s")
+        else:
+            said = (ran.errors or ran.output).decode("utf-8", "replace").strip().splitlines()
+            told = f": {said[-1][:SAID_CHARS]}" if said else ""
+            self._note(name, f"ended with status {ran.status}{told}")
+        return None
+
+    def _note(self, name: str, what: str) -> None:
+        self._complaints[name] = what
 
     async def _follow(self, name: str) -> None:
         """Keep a command running; before the server is there it fails, and is tried again.
@@ -180,44 +183,61 @@ class _Keeper:
         What a log that fails at once has to say is no part of the server's, and is dropped.
         """
         is_log = name == "log"
+        command = self._order[name]
         while True:
-            process = await asyncio.create_subprocess_exec(
-                *self._order[name],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE if is_log else asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.STDOUT if is_log else asyncio.subprocess.DEVNULL,
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE if is_log else asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.STDOUT if is_log else asyncio.subprocess.DEVNULL,
+                )
+            except OSError as error:
+                _say(f"{name}: {command[0]} cannot be run: {error.strerror}")
+                return
             try:
                 if process.stdout is not None:
                     await _pass_on(process.stdout, process)
-                await process.wait()
+                await ended(process)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
-                    await _within(process, AGAIN_S)
+                await _within(process, AGAIN_S)
+                close(process)
             await asyncio.sleep(AGAIN_S / 2)
 
 
 async def _pass_on(output: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
-    """Print what comes, but for what comes within moments of a failure."""
+    """Print what comes until the command ends, but for what comes within moments of a failure."""
     held: list[bytes] = []
 
     async def hold() -> None:
         while part := await output.read(READ_BYTES):
             held.append(part)
-        await process.wait()
+        await ended(process)
 
     try:
         await asyncio.wait_for(hold(), AGAIN_S)
     except TimeoutError:
         pass
     except asyncio.CancelledError:
-        _write(b"".join(held))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended(process), REST_S)
+        if not process.returncode:
+            _write(b"".join(held))
         raise
-    else:
-        if process.returncode != 0:
-            return
+    if process.returncode:
+        return
     _write(b"".join(held))
+    passing = asyncio.create_task(_print(output))
+    try:
+        await ended(process)
+        await asyncio.wait([passing], timeout=REST_S)
+    finally:
+        passing.cancel()
+
+
+async def _print(output: asyncio.StreamReader) -> None:
     while part := await output.read(READ_BYTES):
         _write(part)
 
@@ -230,11 +250,11 @@ def _write(data: bytes) -> None:
 async def _within(process: asyncio.subprocess.Process, most_s: float) -> None:
     """Wait for an end, and bring it about when it does not come."""
     try:
-        await asyncio.wait_for(asyncio.shield(process.wait()), most_s)
+        await asyncio.wait_for(ended(process), most_s)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await ended(process)
 
 
 _QUIET: dict[str, Any] = {"stdin": asyncio.subprocess.DEVNULL}

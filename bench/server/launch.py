@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bench import clock
 from bench.errors import InputError, ServerError
 from bench.gpu import memory_used, visible_gpus
-from bench.http import open_session, redact
+from bench.http import REDACTED, is_secret_name, open_session, redact
 from bench.model import EffectiveConfig, FindingKind, Severity
 from bench.server.command import (
     Start,
@@ -25,13 +25,27 @@ from bench.server.environment import (
     environments_here,
     read_environments,
 )
+from bench.server.orphans import write_note
 from bench.server.process import ProcessOrder, start_process
-from bench.server.running import Remark, RunningServer, ServerFacts, prove_gone, refused
+from bench.server.running import (
+    Remark,
+    RunningServer,
+    ServerFacts,
+    end_process,
+    prove_gone,
+    refused,
+)
 from bench.server.starting import LogTail, StartError, until_ready
 from bench.sglang import control
-from bench.sglang.arguments import asked_text, parse_arguments
+from bench.sglang.arguments import Option, asked_text, find_option, parse_arguments
 from bench.sglang.failures import FailureClass
-from bench.sglang.server_info import effective_config
+from bench.sglang.server_info import (
+    SPECULATIVE_PREFIX,
+    effective_config,
+    of_workers,
+    worker_differences,
+)
+from bench.sglang.start_lines import start_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["RunningServer", "start_server"]
 
 PORT_TRIES = 3
-REDACTED = "[redacted]"
-_KEY_OPTIONS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
 _PORT_TAKEN = frozenset({FailureClass.PORT_IN_USE, FailureClass.NCCL_PORT_IN_USE})
 
 
@@ -113,6 +125,8 @@ async def _start(
     gpu_indices = _gpu_indices(config, environment)
     memory_before = memory_used(gpu_indices)
     started_ns = clock.now_ns()
+    if start.note is not None:
+        write_note(log_path, start.note)
     process = await start_process(
         ProcessOrder(
             argv=start.process_argv,
@@ -120,7 +134,7 @@ async def _start(
             working_dir=config.working_dir,
             log_path=log_path,
             term_s=start.term_s,
-            is_keeper=start.is_keeper,
+            is_keeper=start.note is not None,
             secrets=secrets,
         )
     )
@@ -137,11 +151,11 @@ async def _start(
                 on_progress=on_progress,
             )
             ready_ns = clock.now_ns()
-            effective, model_name = await _read_back(session)
-            remarks = await _environment_remarks(config, start, variables, process.pid, log)
+            effective, model_name, remarks = await _read_back(config, session)
+            remarks += await _environment_remarks(config, start, variables, process.pid, log)
     except BaseException:  # whatever it was, Ctrl-C included: no server may be left
-        await process.stop()
-        await prove_gone(process, base_url, memory_before)
+        await end_process(process, start.note, log_path)
+        await prove_gone(process, (base_url, *config.worker_urls), memory_before)
         raise
     facts = ServerFacts(
         config=config,
@@ -153,6 +167,9 @@ async def _start(
         gpu_memory_before=memory_before,
         gpu_watch=start.gpu_watch,
         remarks=remarks,
+        times=start_times(log.all_lines()),
+        note=start.note,
+        log_path=log_path,
         started_ns=started_ns,
         ready_ns=ready_ns,
     )
@@ -172,8 +189,8 @@ async def _attach(config: ServerConfig, timeouts: Timeouts) -> RunningServer:
             effective, model_name, remarks = await _read_back_if_let(config, session)
         except ServerError as error:
             raise ServerError(
-                f"asked to measure the server at {redact(base_url)}; {error}",
-                hint=error.hint or "is the URL right, and does the server run?",
+                f"asked to measure the server at {redact(base_url)}: {error}",
+                hint=error.hint or "Is the URL right, and does the server run?",
             ) from error
     facts = ServerFacts(
         config=config,
@@ -189,13 +206,46 @@ async def _attach(config: ServerConfig, timeouts: Timeouts) -> RunningServer:
     return RunningServer(facts, process=None, timeouts=timeouts)
 
 
-async def _read_back(session: aiohttp.ClientSession) -> tuple[EffectiveConfig, str]:
-    """The server's own account of its settings, and the name of its model."""
-    info = await control.server_info(session)
-    model_name = info.get("served_model_name") or info.get("model_path")
+async def _read_back(
+    config: ServerConfig, session: aiohttp.ClientSession
+) -> tuple[EffectiveConfig, str, tuple[Remark, ...]]:
+    """The server's own account of its settings, the name of its model, and what is remarkable.
+
+    Where workers stand behind it these are asked, and it is not: a router has other settings.
+    """
+    api_key, found = api_keys(config)[0], []
+    for url in config.worker_urls:
+        async with open_session(url, api_key=api_key) as of_worker:
+            try:
+                found.append(await control.server_info(of_worker))
+            except ServerError as error:
+                raise _of_worker(error, url) from error
+    infos = found or [await control.server_info(session)]
+    model_name = infos[0].get("served_model_name") or infos[0].get("model_path")
     if not isinstance(model_name, str):
         model_name = str((await control.model_info(session)).get("model_path") or "default")
-    return effective_config(info), model_name
+    configs = [effective_config(info) for info in infos]
+    return of_workers(configs), model_name, _unlike(configs)
+
+
+def _of_worker(error: ServerError, url: str) -> ServerError:
+    """The same error, with the worker named."""
+    message = f"worker {redact(url)}: {error}"
+    if isinstance(error, control.CallRefusedError):
+        return control.CallRefusedError(message, status=error.status, hint=error.hint)
+    return ServerError(message, hint=error.hint or "Are the worker_urls right?")
+
+
+def _unlike(configs: Sequence[EffectiveConfig]) -> tuple[Remark, ...]:
+    """That workers of one server differ: what is measured is then a mixture."""
+    differing = worker_differences(configs)
+    if not differing:
+        return ()
+    told = "; ".join(f"{name}: {' | '.join(values)}" for name, values in differing)
+    decisive = any(name.startswith(SPECULATIVE_PREFIX) for name, _ in differing)
+    severity = Severity.SUSPECT if decisive else Severity.NOTE
+    message = f"the {len(configs)} workers of the server are not alike: {told}."
+    return ((FindingKind.CONFIG_NOT_AS_ASKED, severity, message),)
 
 
 async def _read_back_if_let(
@@ -203,7 +253,7 @@ async def _read_back_if_let(
 ) -> tuple[EffectiveConfig, str, tuple[Remark, ...]]:
     """As `_read_back`; a server that does not tell its settings is measured without them."""
     try:
-        return *await _read_back(session), ()
+        return await _read_back(config, session)
     except control.CallRefusedError as error:
         if error.status not in control.DENIED:
             raise
@@ -260,9 +310,15 @@ def _gpu_indices(config: ServerConfig, environment: Mapping[str, str]) -> tuple[
     )
 
 
+def _is_key_option(word: str) -> bool:
+    """Whether the next word is a secret: an option that names one, shortened or not."""
+    option = find_option(word) if word.startswith("--") else ()
+    return is_secret_name(option.spellings[0] if isinstance(option, Option) else word)
+
+
 def _redacted(argv: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:
     """A command line fit to be stored: the values of key options, and known secrets, removed."""
     return tuple(
-        REDACTED if before in _KEY_OPTIONS else redact(word, secrets)
+        REDACTED if _is_key_option(before) and not word.startswith("--") else redact(word, secrets)
         for before, word in zip(("", *argv), argv, strict=False)
     )

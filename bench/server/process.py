@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.clock import world_s
 from bench.errors import DiskError, ServerError
-from bench.http import SECRET_PATTERNS
+from bench.http import SECRET_PATTERNS, spellings
 from bench.server.supervisor import KILL_S
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _order_line(order: ProcessOrder) -> bytes:
             "log": str(order.log_path),
             "term_s": world_s(order.term_s),
             "redactions": [[pattern.pattern, new] for pattern, new in SECRET_PATTERNS],
-            "secrets": list(order.secrets),
+            "secrets": spellings(order.secrets),
         }
     )
     return text.encode() + b"\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,19 @@ from bench.http import open_session
 from bench.model import EffectiveConfig, Finding, FindingKind, ServerConfig, Severity, Timeouts
 from bench.server.command import api_keys, port_of
 from bench.server.keeper import STILL_ALIVE
+from bench.server.orphans import forget_note, require_ended
 from bench.server.starting import exit_text
 from bench.sglang import control
 from bench.sglang.server_info import SPECULATIVE_PREFIX, differences
+from bench.sglang.start_lines import NOT_TOLD, StartTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import aiohttp
 
+    from bench.server.orphans import ServerNote
     from bench.server.process import ServerProcess
 
 PORT_CLOSED_S = 10.0
@@ -54,6 +59,9 @@ class ServerFacts:
         gpu_memory_before: Bytes that were held on each of these before it started.
         gpu_watch: Prints the GPUs of a server elsewhere; empty: nothing does.
         remarks: What its start has to be told of: kind, severity and message.
+        times: What its start was spent on, by its log.
+        note: How it is found and ended should the process that keeps it be killed.
+        log_path: Of its log; None: attached.
         started_ns: When its process was started (attached: when it was first asked).
         ready_ns: When its first generation had come back.
     """
@@ -69,10 +77,18 @@ class ServerFacts:
     gpu_memory_before: Mapping[int, float | None] = field(default_factory=dict)
     gpu_watch: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    times: StartTimes = NOT_TOLD
+    note: ServerNote | None = None
+    log_path: Path | None = None
 
 
 class RunningServer:
-    """A server that has generated tokens; made by `start_server`."""
+    """A server that has generated tokens; made by `start_server`.
+
+    Attributes:
+        api_key: Of its requests; None: it has none.
+        admin_api_key: Of calls that abort and flush, where they need one of their own.
+    """
 
     def __init__(
         self, facts: ServerFacts, *, process: ServerProcess | None, timeouts: Timeouts
@@ -82,12 +98,17 @@ class RunningServer:
         self._timeouts = timeouts
         self._remarks: list[Remark] = []
         self._foreign_ct = 0
-        self.api_key, self._admin_api_key = api_keys(facts.config)
+        self.api_key, self.admin_api_key = api_keys(facts.config)
 
     @property
     def base_url(self) -> str:
         """Where it answers."""
         return self._facts.base_url
+
+    @property
+    def worker_urls(self) -> tuple[str, ...]:
+        """Of the workers behind it; empty: it is one server."""
+        return self._facts.config.worker_urls
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -129,9 +150,26 @@ class RunningServer:
         """When its first generation had come back."""
         return self._facts.ready_ns
 
+    @property
+    def times(self) -> StartTimes:
+        """What its start was spent on, by its log; nothing is known of an attached server's."""
+        return self._facts.times
+
     def exited(self) -> int | None:
         """Its exit code once it has ended (negative: a signal); None while it runs or attached."""
         return self._process.exited() if self._process else None
+
+    @property
+    def gpus_unseen(self) -> str | None:
+        """Why the readings of its GPUs are missing, where none are asked for."""
+        config = self._facts.config
+        if self.gpu_indices or self.gpu_watch or config.gpus == 0:
+            return None
+        if config.launcher == "attached":
+            return "those of a server that bench did not start are not read"
+        if config.template is not None and config.template.gpus_seen == "remote":
+            return "they are another machine's, and the launcher has no gpu_watch command"
+        return "NVML shows no GPU here"
 
     def findings(self, cell_id: str) -> tuple[Finding, ...]:
         """What its start and its settings make of a cell.
@@ -173,6 +211,8 @@ class RunningServer:
     async def between_cells(self) -> None:
         """Leave nothing of earlier requests: abort all, drain, flush the cache until it says 200.
 
+        Where it is a router with known workers, each of these is asked, not the router.
+
         On an attached server others may be at work: unless it is exclusive nothing is aborted or
         flushed there. It is given the time it needs to notice that our cancelled requests are
         gone. Where it refuses to be flushed that is remarked, and no error.
@@ -180,30 +220,39 @@ class RunningServer:
         Raises:
             ServerError: It does not drain within `timeouts.drain_s`, or does not answer.
         """
-        async with self._session() as session:
+        async with AsyncExitStack() as stack:
+            sessions = [
+                await stack.enter_async_context(self._session(url))
+                for url in self.worker_urls or (self.base_url,)
+            ]
             if self._process is not None:
-                await self._drain(session)
+                await self._drain(sessions)
                 return
             if self._facts.config.exclusive:
                 try:
-                    await self._drain(session)
+                    await self._drain(sessions)
                 except control.CallRefusedError as error:
                     if error.status not in control.DENIED:
                         raise
                     self._remarks.append(refused("abort and flush between cells", error.status))
                 else:
                     return
-            self._foreign_ct = await _until_idle(session)
+            self._foreign_ct = await _until_idle(sessions)
 
-    async def _drain(self, session: aiohttp.ClientSession) -> None:
+    async def _drain(self, sessions: Sequence[aiohttp.ClientSession]) -> None:
         give_up_ns = clock.now_ns() + int(self._timeouts.drain_s * 1e9)
-        await control.abort_all(session, admin_api_key=self._admin_api_key)
+        for session in sessions:
+            await control.abort_all(session, admin_api_key=self.admin_api_key)
+        for session in sessions:
+            await self._flush(session, give_up_ns)
+
+    async def _flush(self, session: aiohttp.ClientSession, give_up_ns: int) -> None:
         while True:
             left_s = (give_up_ns - clock.now_ns()) / 1e9
             flushed = await control.flush_cache(
                 session,
                 timeout_s=max(0.0, min(_FLUSH_WAIT_S, left_s)),
-                admin_api_key=self._admin_api_key,
+                admin_api_key=self.admin_api_key,
             )
             if flushed:
                 return
@@ -230,18 +279,19 @@ class RunningServer:
         """
         if self._process is None:
             return None
+        urls = (self.base_url, *self.worker_urls)
         if self._process.exited() is None:
-            async with self._session() as session:
-                with contextlib.suppress(ServerError):
-                    await control.abort_all(session, admin_api_key=self._admin_api_key)
-        exit_code = await self._process.stop()
-        await prove_gone(self._process, self.base_url, self._facts.gpu_memory_before)
+            for url in self.worker_urls or (self.base_url,):
+                async with self._session(url) as session:
+                    with contextlib.suppress(ServerError):
+                        await control.abort_all(session, admin_api_key=self.admin_api_key)
+        facts = self._facts
+        exit_code = await end_process(self._process, facts.note, facts.log_path)
+        await prove_gone(self._process, urls, facts.gpu_memory_before)
         return exit_code
 
-    def _session(self) -> aiohttp.ClientSession:
-        return open_session(
-            self.base_url, api_key=self.api_key, connect_s=self._timeouts.connect_s
-        )
+    def _session(self, url: str) -> aiohttp.ClientSession:
+        return open_session(url, api_key=self.api_key, connect_s=self._timeouts.connect_s)
 
 
 def refused(what: str, status: int) -> Remark:
@@ -250,24 +300,49 @@ def refused(what: str, status: int) -> Remark:
     return FindingKind.ACCESS_REFUSED, Severity.NOTE, message
 
 
-async def _until_idle(session: aiohttp.ClientSession) -> int:
-    """Until the server says that it runs nothing, for as long as a disconnect takes to be seen.
+async def _until_idle(sessions: Sequence[aiohttp.ClientSession]) -> int:
+    """Until servers say that they run nothing, for as long as a disconnect takes to be seen.
 
     Returns:
-        How many requests it has all the same: they are not ours.
+        How many requests they have all the same: these are not ours.
     """
     give_up_ns = clock.now_ns() + int(_DISCONNECT_S * 1e9)
     while True:
-        running = await control.running_requests(session)
+        running = sum([await control.running_requests(session) or 0 for session in sessions])
         if not running or clock.now_ns() > give_up_ns:
-            return running or 0
+            return running
         await clock.sleep_ns(_RETRY_NS)
 
 
+async def end_process(
+    process: ServerProcess, note: ServerNote | None, log_path: Path | None
+) -> int:
+    """Stop a server's process, and the server itself if that was killed before it could.
+
+    Returns:
+        The process's exit code.
+
+    Raises:
+        ServerError: The process was killed, and the server that it kept lives on.
+    """
+    exit_code = await process.stop()
+    if note is not None:
+        if exit_code < 0:
+            await require_ended(note)
+        if exit_code != STILL_ALIVE and log_path is not None:
+            forget_note(log_path)
+    return exit_code
+
+
 async def prove_gone(
-    process: ServerProcess, base_url: str, gpu_memory_before: Mapping[int, float | None]
+    process: ServerProcess, urls: Sequence[str], gpu_memory_before: Mapping[int, float | None]
 ) -> None:
     """Raise unless a stopped server has left nothing: no process, no listener, no GPU memory.
+
+    Args:
+        process: It.
+        urls: Where it answered, and where its workers did.
+        gpu_memory_before: Bytes that were held on each of its GPUs before it started.
 
     Raises:
         ServerError: It has.
@@ -284,11 +359,12 @@ async def prove_gone(
             hint="end it by hand; the next start would find its memory and GPUs taken.",
         )
     ended = f"the server ended ({exit_text(process.exited() or 0)})"
-    if not await _is_closed(*port_of(base_url)):
-        raise ServerError(
-            f"{ended}, but something still answers at {base_url}.",
-            hint="see which process listens there (ss -ltnp) and end it.",
-        )
+    for url in urls:
+        if not await _is_closed(*port_of(url)):
+            raise ServerError(
+                f"{ended}, but something still answers at {url}.",
+                hint="see which process listens there (ss -ltnp) and end it.",
+            )
     held = await gpu.memory_back(gpu_memory_before, timeout_s=MEMORY_BACK_S)
     if held:
         told = ", ".join(f"GPU {index} {size / 2**30:.1f} GiB" for index, size in held.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,18 @@ from bench import clock
 from bench.errors import ServerError
 from bench.server.spinning import SpinWatch
 from bench.sglang import control
-from bench.sglang.failures import HANG_S, Failure, FailureClass, find_failure, find_hang
+from bench.sglang.failures import (
+    HANG_S,
+    Failure,
+    FailureClass,
+    find_end,
+    find_failure,
+    find_hang,
+)
 from bench.sglang.start_lines import meaningful_lines, start_phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import aiohttp
@@ -29,6 +37,9 @@ _LAST_POLL_NS = 1_000_000_000
 _WATCH_NS = 250_000_000
 _WORK_STEP_BYTES = 64 * 1024 * 1024
 """Memory taken or disk read by at least so much more than ever before is progress."""
+
+_TIMES = re.compile(r"\d{4}-\d\d-\d\d[ T]|\d\d:\d\d:\d\d([.,]\d+)?")
+_MOST_HEARD = 20_000
 
 
 class StartError(ServerError):
@@ -132,7 +143,7 @@ async def _until_stalled(
     Returns:
         True, and before `ready_s`, when its GPUs spin in a collective that will not end.
     """
-    moved_ns, said, seen = clock.now_ns(), None, (0, 0)
+    moved_ns, said, seen, heard = clock.now_ns(), None, (0, 0), set[str]()
     spin = SpinWatch(gpus)
     while clock.now_ns() - moved_ns < ready_s * 1e9:
         if spin.is_hang(since_ns=moved_ns):
@@ -140,7 +151,7 @@ async def _until_stalled(
         await clock.sleep_ns(_WATCH_NS)
         lines = log.new_lines()
         work = _work_bytes(pid)
-        if lines or any(
+        if said_anew(lines, heard) or any(
             now > then + _WORK_STEP_BYTES for now, then in zip(work, seen, strict=True)
         ):
             moved_ns = clock.now_ns()
@@ -150,6 +161,19 @@ async def _until_stalled(
             said = says
             on_progress(says)
     return False
+
+
+def said_anew(lines: Iterable[str], heard: set[str]) -> bool:
+    """Whether lines tell something that was not heard yet, whatever the time; `heard` grows.
+
+    A server that says the same again and again is waiting for something.
+    """
+    texts = {_TIMES.sub("", line) for line in lines}
+    is_new = not texts <= heard
+    if len(heard) + len(texts) > _MOST_HEARD:
+        heard.clear()
+    heard |= texts
+    return is_new
 
 
 def doing(lines: list[str]) -> str | None:
@@ -219,7 +243,8 @@ class LogTail:
 
 def ended_error(exit_code: int, log: LogTail) -> StartError:
     """A server that ended before it was ready."""
-    return _error(f"ended with {exit_text(exit_code)} before it was ready", log, find_failure)
+    what = f"ended with {exit_text(exit_code)} before it was ready"
+    return _error(what, log, lambda lines: find_end(lines, exit_code))
 
 
 def _stalled_error(log: LogTail, ready_s: float) -> StartError:
@@ -239,24 +264,33 @@ def _spin_error(log: LogTail) -> StartError:
     return _error(what, log, lambda lines: find_failure(lines) or spinning)
 
 
-def _error(what: str, log: LogTail, find: Callable[[list[str]], Failure | None]) -> StartError:
+def _error(what: str, log: LogTail, find: Callable[[list[str]], Failure]) -> StartError:
     lines = log.last_lines()
     failure = find(lines)
     shown = meaningful_lines(lines, SHOWN_LINES)
-    reason = (
-        f"{failure.failure_class}: {failure.line[:200]}" if failure else "its log tells no reason"
-    )
+    line = failure.line[:200] or "its log tells no reason"
+    reason = f"{failure.failure_class}: {line}"
     said = (
         "\n".join(["its last lines:", *(f"  {line[:300]}" for line in shown)])
         if shown
         else "it wrote nothing"
     )
-    advice = failure.advice if failure else "read its log"
     return StartError(
         f"the server {what}; {reason}\n{said}",
-        hint=f"{advice}. Log: {log.path}",
-        failure_class=failure.failure_class if failure else None,
+        hint=f"{failure.advice}. Log: {log.path}",
+        failure_class=failure.failure_class,
     )
+
+
+def told_failure(log_path: Path) -> Failure | None:
+    """What the end of a server's log tells of its death; None: nothing known, or no log."""
+    try:
+        with log_path.open("rb") as file:
+            file.seek(max(0, log_path.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return find_failure(lines)
 
 
 def exit_text(exit_code: int) -> str:

@@ -48,6 +48,15 @@ POLL_S = 0.05
 LINE_BYTES = 256 * 1024
 """A line longer than this is written in parts."""
 
+MOST_LOG_BYTES = 64 * 1024 * 1024
+"""A log longer than this has only its newest lines behind that."""
+
+TAIL_BYTES = 256 * 1024
+"""So much of the newest is kept then, which has why a server died."""
+
+SAME_LINES = 100
+"""A line that comes more often in a row is counted from then on."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 PIPE_BYTES = 1024 * 1024
@@ -126,7 +135,11 @@ def _tell(**message: object) -> None:
 
 
 class _Log:
-    """Writes the server's output to the log, a line at a time, redacted; never fails."""
+    """Writes the server's output to the log, a line at a time, redacted; never fails.
+
+    A server that floods it fills no disk: lines that repeat themselves are counted, and past a
+    limit what lies between the beginning and the end is left out. Notes say so.
+    """
 
     def __init__(self, path: str, redactions: list[list[str]], secrets: list[str]) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -134,6 +147,11 @@ class _Log:
         self._secrets = [secret for secret in secrets if secret]
         self._rest = b""
         self._dropped_bytes = 0
+        self._line = b""
+        self._line_ct = 0
+        self._written_bytes = 0
+        self._tail = b""
+        self._left_out_bytes = 0
 
     def take(self, data: bytes) -> None:
         """Write what makes whole lines; a progress bar ends its lines with a carriage return."""
@@ -150,8 +168,48 @@ class _Log:
         if self._rest:
             rest, self._rest = self._rest, b""
             self._write(rest)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what was held back, for whoever reads the log now."""
+        if note := self._told_repeats():
+            self._put(note)
+        self._line, self._line_ct = b"", 0
+        if self._tail:
+            note = b"[specdyno: %d bytes of the log are left out here]\n" % self._left_out_bytes
+            tail, self._tail, self._left_out_bytes = self._tail, b"", 0
+            self._put(note + tail.partition(b"\n")[2])
 
     def _write(self, raw: bytes) -> None:
+        raw = self._without_repeats(raw)
+        room = max(MOST_LOG_BYTES - self._written_bytes, 0)
+        if len(raw) > room:
+            cut = raw.rfind(b"\n", 0, room) + 1
+            self._tail += raw[cut:]
+            self._left_out_bytes += max(len(self._tail) - TAIL_BYTES, 0)
+            self._tail = self._tail[-TAIL_BYTES:]
+            self._written_bytes = MOST_LOG_BYTES  # what is shorter would stand behind what is not
+            raw = raw[:cut]
+        self._written_bytes += len(raw)
+        if raw:
+            self._put(raw)
+
+    def _without_repeats(self, raw: bytes) -> bytes:
+        kept = []
+        for line in raw.splitlines(keepends=True):
+            if line != self._line:
+                kept.append(self._told_repeats())
+                self._line, self._line_ct = line, 0
+            self._line_ct += 1
+            if self._line_ct <= SAME_LINES:
+                kept.append(line)
+        return b"".join(kept)
+
+    def _told_repeats(self) -> bytes:
+        more = self._line_ct - SAME_LINES
+        return b"[specdyno: the line before came %d times more]\n" % more if more > 0 else b""
+
+    def _put(self, raw: bytes) -> None:
         text = raw.decode("utf-8", "replace")
         for secret in self._secrets:
             text = text.replace(secret, "[redacted]")
@@ -296,6 +354,7 @@ class _Supervisor:
         self._process.returncode = code
         self._exited = True
         self._take_output()  # whoever is told of the end will read the log for its reason
+        self._log.flush()
         _tell(event="exited", code=code)
         if not self._killing:
             _send(signal.SIGTERM, _descendants())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +16,7 @@ import aiohttp
 
 from bench.clock import world_s
 from bench.errors import ServerError
-from bench.http import REDACTED, redact
+from bench.http import REDACTED, redact, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
 CALL_S = 10.0
 """How long a control call may take, in seconds of the clock; none of them waits for generation."""
 
+MOST_BODY_BYTES = 16 * 1024 * 1024
+"""A larger answer to a control call is none of SGLang's: its longest are below 1 MiB a rank."""
+
+_MOST_NESTED = 50
 _SHOWN_CHARS = 300
+_LOOKED_AT_CHARS = 16 * 1024
+_ADMIN_CALLS = frozenset({"POST flush_cache", "POST abort_request"})
+"""Calls that take the server's admin key, and no other, where it has one."""
+
 NOT_FOUND = 404
 DENIED = frozenset({401, 403})
 """Statuses of a call that needs a key which was not given."""
@@ -47,6 +56,10 @@ class CallRefusedError(ServerError):
     def __init__(self, message: str, *, status: int, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+
+
+class UnreachableError(ServerError):
+    """No connection could be made: nothing listens there, or the address leads nowhere."""
 
 
 async def server_info(session: aiohttp.ClientSession) -> dict[str, object]:
@@ -151,6 +164,29 @@ async def generate_once(
     return tokens
 
 
+async def complete(
+    session: aiohttp.ClientSession,
+    path: str,
+    body: Mapping[str, object],
+    *,
+    timeout_s: float,
+) -> bytes:
+    """One generation that is not streamed: the whole answer, for `wire.decode_chunk`.
+
+    Args:
+        session: To the server.
+        path: One of `wire.PATHS`.
+        body: The request, with `"stream": false`.
+        timeout_s: How long the answer may take, in seconds of the clock.
+
+    Raises:
+        ServerError: No answer in time, or an error status.
+    """
+    answer = await _ask(session, "POST", path, body=body, timeout_s=timeout_s)
+    _require_200(answer, f"POST {path}")
+    return answer.body.encode()
+
+
 async def running_requests(session: aiohttp.ClientSession) -> int | None:
     """Requests running or waiting, over all ranks, from `/v1/loads`; None when it does not say."""
     try:
@@ -202,15 +238,40 @@ async def _ask(
             asyncio.timeout(world_s(timeout_s)),
             session.request(method, path, json=body, headers=headers) as response,
         ):
-            text = (await response.read()).decode("utf-8", "replace")
-            for key in _keys(session, admin_api_key):  # some servers repeat what they were sent
+            text = await _read(response, f"{method} {path}")
+            for key in spellings(_keys(session, admin_api_key)):  # some repeat what they were sent
                 text = text.replace(key, REDACTED)
             return Answer(status=response.status, body=text)
     except TimeoutError as error:
         raise ServerError(f"{method} {path}: no answer within {timeout_s:g} s") from error
+    except aiohttp.ClientConnectorError as error:
+        raise UnreachableError(_no_connection(error)) from error
     except (aiohttp.ClientError, OSError) as error:
         what = redact(str(error)) or type(error).__name__
         raise ServerError(f"{method} {path}: {what}") from error
+
+
+async def _read(response: aiohttp.ClientResponse, call: str) -> str:
+    """A body, at most MOST_BODY_BYTES of it once it is inflated."""
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > MOST_BODY_BYTES:
+            response.close()  # or what is still to come would be read
+            raise ServerError(
+                f"{call} was answered with more than {MOST_BODY_BYTES >> 20} MiB.",
+                hint="is it an SGLang server that answers there?",
+            )
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def _no_connection(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is none, in the system's words and without the library's."""
+    cause = error.os_error
+    why = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
+    told = (why or type(cause).__name__).lower()
+    return redact(f"no connection to {error.host}:{error.port}, {told}")
 
 
 def _keys(session: aiohttp.ClientSession, admin_api_key: str | None) -> list[str]:
@@ -230,7 +291,8 @@ def _require_200(answer: Answer, call: str) -> None:
         return
     hint = None
     if answer.status in DENIED:
-        hint = "give the server's key: --api-key-env NAME or --api-key-file PATH"
+        which = "admin-api-key" if call in _ADMIN_CALLS else "api-key"
+        hint = f"give the server's key: --{which}-env NAME or --{which}-file PATH"
     raise CallRefusedError(
         f"{call} was answered with status {answer.status}: {_shown(answer.body)}",
         status=answer.status,
@@ -241,13 +303,26 @@ def _require_200(answer: Answer, call: str) -> None:
 def _object(answer: Answer, call: str) -> dict[str, object]:
     try:
         value = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or _is_deep(value):
         raise ServerError(f"{call} was not answered with a JSON object: {_shown(answer.body)}")
     return value
 
 
+def _is_deep(value: object) -> bool:
+    """Whether an answer is nested so deeply that nothing of SGLang's is."""
+    level: list[object] = [value]
+    for _ in range(_MOST_NESTED):
+        level = [inner for outer in level for inner in _inner(outer)]
+    return bool(level)
+
+
+def _inner(value: object) -> list[object]:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [part for part in parts if isinstance(part, dict | list)]
+
+
 def _shown(body: str) -> str:
-    text = " ".join(redact(body).split())
+    text = redact(" ".join(body[:_LOOKED_AT_CHARS].split())[: 4 * _SHOWN_CHARS])
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

@@ -47,6 +47,7 @@ class FailureClass(StrEnum):
     GPU_SPIN_HANG = "gpu_spin_hang"
     HANG = "hang"
     SPEC_RUNTIME_BUG = "spec_runtime_bug"
+    GPU_MEMORY_TAKEN = "gpu_memory_taken"
     GRAPH_CAPTURE_FAILED = "graph_capture_failed"
     WARMUP_FAILED = "warmup_failed"
     CHILD_DIED = "child_died"
@@ -68,6 +69,7 @@ ACTIONS: Final[Mapping[FailureClass, Action]] = {
     _F.GRAPH_CAPTURE_FAILED: Action.PRUNE_TRIAL,
     _F.PORT_IN_USE: Action.RETRY_ONCE,
     _F.NCCL_PORT_IN_USE: Action.RETRY_ONCE,
+    _F.GPU_MEMORY_TAKEN: Action.RETRY_ONCE,
     _F.HANG_IN_GRAPH_CAPTURE: Action.RETRY_ONCE,
     _F.GPU_SPIN_HANG: Action.RETRY_ONCE,
     _F.HANG: Action.RETRY_ONCE,
@@ -92,6 +94,7 @@ class Failure:
     advice: str
 
 
+_NO_MEMORY = "the machine's memory ran out (see dmesg), or somebody killed a process of the server"
 _SPEC_ADVICE = "change the arm's --speculative-… arguments"
 _DRAFT_ADVICE = "the draft does not fit the target or the speculative settings"
 _PATH_ADVICE = "check --model-path and --speculative-draft-model-path"
@@ -102,25 +105,41 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     (
         _F.KV_POOL_TOO_SMALL,
         "raise --mem-fraction-static, or lower --max-running-requests or --context-length",
-        (r"Not enough memory[.;] Please try to increase --mem-fraction-static",),
+        (
+            r"Not enough memory\b.*(mem-fraction-static|mem_fraction_static|_num_tokens|[Cc]ache)",
+            r"\bmax_total_num_tokens ?= ?(-\d|0\b)",
+            r"Not enough GPU memory for hybrid",
+            r"leaves? no (room|GPU memory) for the .*KV",
+            r"No available memory for the cache blocks",
+            r"larger than the (available KV cache memory|maximum number of tokens that can be)",
+        ),
+    ),
+    (
+        _F.GPU_MEMORY_TAKEN,
+        "see who holds memory on the GPUs (nvidia-smi) and end that, or use GPUs that are free",
+        (
+            r"Error: The memory capacity is unbalanced",
+            r"Free memory on device .* is less than desired GPU memory utilization",
+        ),
     ),
     (
         _F.CUDA_OOM,
         "lower --mem-fraction-static or the CUDA-graph batch sizes, or free the GPUs",
         (
-            r"(CUDA|HIP) out of memory",
+            r"\b(?i:(CUDA|HIP)\b.{0,30}\bout of memory)",
             r"OutOfMemoryError",
-            r"CUDA error: out of memory",
-            r"cudaErrorMemoryAllocation",
+            r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
             r"CUBLAS_STATUS_ALLOC_FAILED",
-            r"Cuda failure (2 )?'out of memory'",
         ),
     ),
     (
         _F.HOST_OOM,
-        "the machine's memory ran out while loading",
+        _NO_MEMORY,
         (
-            r"died during initialization \(exit code: -9\)",
+            r"died during initialization \(exit code: (-9|137)\)",
+            r"^Killed\s*$|: line \d+:\s+\d+ Killed\b",
+            r"\b(?i:oom)[- _]?(?i:kill)",
+            r"Out of memory: Kill",
             r"Cannot allocate memory",
             r"std::bad_alloc",
             r"^MemoryError\b",
@@ -136,6 +155,7 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
             rf"(NCCL|TCPStore|c10d|DistNetwork|DistStore|dist_init|gloo).*({_TAKEN})",
             rf"({_TAKEN}).*(NCCL|TCPStore|c10d)",
             r"nccl[_ -]port.*(in use|being used|occupied|not available)",
+            r"Port is already in use\..*nccl_port",
         ),
     ),
     (
@@ -248,6 +268,9 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     ),
 )
 _PATTERNS = tuple((kind, re.compile("|".join(texts)), advice) for kind, advice, texts in _FAILURES)
+_USAGE = 2  # argparse's exit status
+_KILLED = frozenset({-9, 137})  # by a signal, told as a status by a shell or a container
+_OURS = "[specdyno: "  # notes of ours in a server's log
 _PLACE = re.compile(r'^\s*File "')
 _RAISED = re.compile(r"^[\w.]*(Error|Exception)\b")
 
@@ -256,7 +279,7 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
     """The most specific failure that a log's lines tell, with its last line; None: none known."""
     for failure_class, pattern, advice in _PATTERNS:
         for index in range(len(lines) - 1, -1, -1):
-            if pattern.search(lines[index]):
+            if pattern.search(lines[index]) and not lines[index].startswith(_OURS):
                 line = _raised_at(lines, index)
                 return Failure(failure_class=failure_class, line=line, advice=advice)
     return None
@@ -294,6 +317,19 @@ def find_hang(lines: Sequence[str]) -> Failure:
     )
 
 
+def find_end(lines: Sequence[str], exit_code: int) -> Failure:
+    """Why a server ended that was not asked to: by its log, else by its exit status."""
+    failure = find_failure(lines)
+    if failure is not None:
+        return failure
+    last = next(iter(reversed(meaningful_lines(lines, 1))), "")
+    if exit_code == _USAGE:
+        return Failure(failure_class=_F.BAD_ARGUMENTS, line=last, advice="check its arguments")
+    if exit_code in _KILLED:
+        return Failure(failure_class=_F.HOST_OOM, line=last, advice=_NO_MEMORY)
+    return Failure(failure_class=_F.CHILD_DIED, line=last, advice="read its log")
+
+
 def classify_start(
     lines: Sequence[str], *, exit_code: int | None, silent_s: float
 ) -> FailureClass | Literal["ready"] | None:
@@ -314,5 +350,5 @@ def classify_start(
     if ready is not None and exit_code is None:
         return "ready"
     if exit_code is not None:
-        return _F.BAD_ARGUMENTS if exit_code == 2 else _F.CHILD_DIED
+        return find_end(lines[ready or 0 :], exit_code).failure_class
     return find_hang(lines).failure_class if silent_s >= HANG_S else None

@@ -21,6 +21,7 @@ from bench.sglang.arguments import (
     Known,
     Rejection,
     asked_text,
+    by_rule,
     effective_speculative,
     parse_arguments,
     read_model_facts,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 180.0
 """What importing SGLang from a slow disk may take, in seconds of the world."""
+
+_MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ async def ask_sglang(
         return OwnResolution(not_asked=f"{python[0]}: {error.strerror or error}")
     try:
         async with asyncio.timeout(timeout_s):
-            out, err = await process.communicate()
+            out, err = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+            await process.wait()
     except TimeoutError:
         return OwnResolution(not_asked=f"no answer within {timeout_s:g} s")
     finally:
@@ -101,17 +105,28 @@ async def ask_sglang(
     return _answer(out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
 
 
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    """What a stream ends with: the answer comes last, whatever is said before."""
+    assert stream is not None
+    kept = b""
+    while part := await stream.read(1 << 16):
+        kept = (kept + part)[-_MOST_BYTES:]
+    return kept
+
+
 def _answer(out: str, err: str, exit_code: int | None) -> OwnResolution:
     lines = [line for line in out.splitlines() if line.startswith(MARKER)]
     try:
         said = json.loads(lines[-1].removeprefix(MARKER))
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict) or not {"stage", "resolved"} & said.keys():
         last = err.strip().splitlines()[-1:] or ["nothing"]
         return OwnResolution(not_asked=f"exit status {exit_code}, and at the end {last[0]}")
     if said.get("stage") == "import":
-        return OwnResolution(not_asked=f"SGLang cannot be imported: {said['error']}")
+        return OwnResolution(not_asked=f"SGLang cannot be imported: {said.get('error')}")
     return OwnResolution(
-        version=said["version"], resolved=said.get("resolved"), refusal=said.get("error")
+        version=said.get("version"), resolved=said.get("resolved"), refusal=said.get("error")
     )
 
 
@@ -160,11 +175,13 @@ def judge(
     if isinstance(ours, Rejection):
         # Trees that are too large, or drafts that do not fit, show only after loading.
         return Judgement(
-            disagreements=(f"rule {ours.rule} rejects what {of} takes: {ours.reason}",)
+            disagreements=(
+                f"the rules reject what {of} takes: {ours.reason} {by_rule(ours.rule)}",
+            )
         )
     resolved = own.resolved or {}
     told = [
-        f"rule {advice.rule} would refuse what {of} takes: {advice.text}"
+        f"the rules would refuse what {of} takes: {advice.text} {by_rule(advice.rule)}"
         for advice in ours.advice
         if advice.refused
     ]
@@ -179,11 +196,11 @@ def judge(
 def _refused(own: OwnResolution, ours: EffectiveSpeculative | Rejection) -> Judgement:
     refusal = f"SGLang {own.version} refuses its arguments: {own.refusal}"
     if isinstance(ours, Rejection):
-        return Judgement(refusal=f"{refusal}. Rule {ours.rule}: {ours.reason}", fix=ours.fix)
+        return Judgement(refusal=f"{refusal}. {ours.reason} {by_rule(ours.rule)}", fix=ours.fix)
     advised = next((advice for advice in ours.advice if advice.refused), None)
     if advised is not None:
         return Judgement(
-            refusal=f"{refusal}. Rule {advised.rule}: {advised.text}", fix=advised.fix
+            refusal=f"{refusal}. {advised.text} {by_rule(advised.rule)}", fix=advised.fix
         )
     return Judgement(refusal=refusal, fix="Change the arm's arguments as that says.")
 

@@ -7,6 +7,7 @@ the series mean: `metric_meanings`.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -129,6 +130,9 @@ def readings(text: str) -> list[Reading]:
     ]
 
 
+_RANK = re.compile(r"[0-9]{1,9}")
+
+
 def rank_of_worker(worker: int, rank: int | None) -> int | None:
     """The rank by which one of several workers' ranks is told from the others'."""
     return worker * WORKER_STRIDE + (rank or 0) if worker else rank
@@ -141,7 +145,7 @@ def _series_name(sample: Sample) -> str:
 
 def _rank(labels: Mapping[str, str]) -> int | None:
     text = labels.get(RANK_LABEL, "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if _RANK.fullmatch(text) else None
 
 
 def _first_rank_only(samples: Sequence[Sample]) -> list[Sample]:
@@ -155,7 +159,7 @@ def _first_rank_only(samples: Sequence[Sample]) -> list[Sample]:
 
 def _label_order(labels: Mapping[str, str], label: str) -> int:
     text = labels.get(label, "")
-    return int(text) if text.isdecimal() else -1
+    return int(text) if _RANK.fullmatch(text) else -1
 
 
 def _combined(samples: Sequence[Sample]) -> float | None:

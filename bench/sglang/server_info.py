@@ -8,7 +8,7 @@ graph sizes, the running limit once memory was counted).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.http import REDACTED, is_secret_name, redact
@@ -52,6 +52,11 @@ _NOT_SETTINGS = frozenset(
 )
 """Keys of `/server_info` that are no settings, differ in every launch, or must not be stored."""
 
+_OF_ONE_WORKER = frozenset(
+    {RUNNING_LIMIT, "base_gpu_id", "max_req_input_len", "node_rank", "served_model_name"}
+)
+"""What alike workers may differ in: where they run, and what their memory came to."""
+
 
 def effective_config(server_info: Mapping[str, object]) -> EffectiveConfig:
     """The server's own account of its settings.
@@ -91,6 +96,46 @@ def effective_config(server_info: Mapping[str, object]) -> EffectiveConfig:
         max_total_num_tokens=_kv_capacity_tok(server_info, states),
         decode_graph_batch_sizes=_graph_sizes(states),
     )
+
+
+def of_workers(configs: Sequence[EffectiveConfig]) -> EffectiveConfig:
+    """Several workers behind one address as one server; of one worker it is its own account.
+
+    Settings are the first worker's (`worker_differences` tells where others depart from it);
+    capacity is summed, of running limits the least counts, graph sizes are those of all.
+    """
+    first = configs[0]
+    if len(configs) == 1:
+        return first
+    capacities = [config.max_total_num_tokens for config in configs]
+    limits = [_number(dict(config.other).get(RUNNING_LIMIT, "")) for config in configs]
+    sizes = [config.decode_graph_batch_sizes for config in configs]
+    other = {key: value for key, value in first.other if key != RUNNING_LIMIT}
+    if None not in limits:
+        other[RUNNING_LIMIT] = f"{min(limit for limit in limits if limit is not None):g}"
+    return replace(
+        first,
+        other=tuple(sorted(other.items())),
+        simulated=any(config.simulated for config in configs),
+        max_total_num_tokens=None
+        if None in capacities
+        else sum(capacity for capacity in capacities if capacity is not None),
+        decode_graph_batch_sizes=None
+        if None in sizes
+        else tuple(sorted(set.intersection(*(set(each or ()) for each in sizes)))),
+    )
+
+
+def worker_differences(
+    configs: Sequence[EffectiveConfig],
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Settings that workers of one server do not share: (name, each distinct value)."""
+    reported = [_reported(config) | {"version": config.version or "unknown"} for config in configs]
+    names = sorted({name for each in reported for name in each} - _OF_ONE_WORKER)
+    values = {
+        name: tuple(dict.fromkeys(each.get(name, "unset") for each in reported)) for name in names
+    }
+    return tuple((name, found) for name, found in values.items() if len(found) > 1)
 
 
 def _states(server_info: Mapping[str, object]) -> list[Mapping[str, object]]:
@@ -237,7 +282,7 @@ def _spelling(name: str) -> str:
 def _words_of(reported: str) -> list[str]:
     try:
         value = json.loads(reported)
-    except ValueError:
+    except (ValueError, RecursionError):
         return reported.split()
     return [_text(item) for item in value] if isinstance(value, list) else [reported]
 
@@ -252,10 +297,9 @@ def _number(text: str) -> float | None:
 def _same_json(asked: str, reported: str) -> bool:
     """Whether a JSON argument is contained in what is reported (the server fills in the rest)."""
     try:
-        left, right = json.loads(asked), json.loads(reported)
-    except ValueError:
+        return _contained(json.loads(asked), json.loads(reported))
+    except (ValueError, RecursionError):
         return False
-    return _contained(left, right)
 
 
 def _contained(part: object, whole: object) -> bool:

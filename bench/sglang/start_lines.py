@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal
 
 from bench.sglang.log_lines import LogPrefix, parse_prefix
 
@@ -158,8 +159,66 @@ def _whole(text: str | None) -> int | None:
     return None if number is None else int(number)
 
 
+# ------------------------------------------------------------------------------------------- times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimes:
+    """What a start was spent on, in seconds as the server counts them.
+
+    Attributes:
+        load_s: Loading weights, of the target and its draft; None: no such line.
+        capture_s: Capturing CUDA graphs, all of them; None: no such line.
+    """
+
+    load_s: float | None
+    capture_s: float | None
+
+
+NOT_TOLD: Final = StartTimes(load_s=None, capture_s=None)
+
+
+def start_times(lines: Iterable[str]) -> StartTimes:
+    """How long the steps of a start took, by the slowest rank.
+
+    Lines of versions that do not tell it are taken by their dates, in whole seconds.
+    """
+    spent_s: dict[type, dict[tuple[int | None, ...], float]] = {LoadLine: {}, CaptureLine: {}}
+    begun: dict[tuple[type, tuple[int | None, ...]], str | None] = {}
+    for line in lines:
+        step = parse_start_line(line)
+        if not isinstance(step, LoadLine | CaptureLine):
+            continue
+        kind, rank = type(step), step.prefix.ranks
+        if step.stage == "begin":
+            begun[kind, rank] = step.prefix.time_text
+        elif step.stage == "end":
+            began = begun.pop((kind, rank), None)
+            took_s = step.elapsed_s
+            if took_s is None:
+                took_s = _seconds_between(began, step.prefix.time_text)
+            if took_s is not None:
+                spent_s[kind][rank] = spent_s[kind].get(rank, 0.0) + took_s
+    return StartTimes(
+        load_s=max(spent_s[LoadLine].values(), default=None),
+        capture_s=max(spent_s[CaptureLine].values(), default=None),
+    )
+
+
+def _seconds_between(began: str | None, ended: str | None) -> float | None:
+    try:
+        first, last = (
+            datetime.fromisoformat((text or "").replace(",", ".")) for text in (began, ended)
+        )
+    except ValueError:
+        return None
+    seconds = (last - first).total_seconds()
+    return seconds if seconds >= 0 else None
+
+
 # --------------------------------------------------------------------------------------- progress
 
+_PERCENT = re.compile(r"(\d{1,3})%")
 _PHASES = (
     (re.compile(r"Loading safetensors|loading shards"), "loading weights"),
     (re.compile(r"KV Cache is allocated|Memory pool end"), "KV cache allocated"),
@@ -184,7 +243,9 @@ def start_phase(line: str) -> str | None:
             if ended
             else (f"capturing CUDA graphs: {parsed.graph}")
         )
-    return next((phase for pattern, phase in _PHASES if pattern.search(line)), None)
+    phase = next((phase for pattern, phase in _PHASES if pattern.search(line)), None)
+    percents = _PERCENT.findall(line)  # of a progress bar whose states share a line, the newest
+    return f"{phase} {percents[-1]} %" if phase and percents else phase
 
 
 _NOISE = re.compile(

@@ -6,6 +6,7 @@ reader also takes what older releases and other OpenAI-compatible servers send.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -224,6 +225,11 @@ class _Payload(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(_Payload)
+_NO_PAYLOAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_MOST_NESTED: Final = 8
+_NO_DELTA: Final = _Delta()
+_NO_USAGE: Final = _Usage()
+_NO_SGL_EXT: Final = _SglExt()
 
 
 def decode_chunk(data: bytes) -> Chunk:
@@ -233,8 +239,8 @@ def decode_chunk(data: bytes) -> Chunk:
         WireError: It is no JSON object, or one that none of the APIs sends.
     """
     try:
-        payload = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        payload = _decoded(data)
+    except _NO_PAYLOAD as error:
         excerpt = data[:80].decode("utf-8", "replace")
         raise WireError(f"{error}: {excerpt}") from error
     message = _error_message(payload)
@@ -248,11 +254,27 @@ def decode_chunk(data: bytes) -> Chunk:
     return _openai_chunk(payload, payload.choices or [])
 
 
+def _decoded(data: bytes) -> _Payload:
+    """The payload; NaN and Infinity, which Python writes and JSON has not, are no value."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:
+        if b"NaN" not in data and b"Infinity" not in data:
+            raise
+        try:
+            tolerant = json.loads(data, parse_constant=lambda _name: None)
+        except (ValueError, RecursionError):
+            tolerant = None
+        if tolerant is None:
+            raise
+        return msgspec.convert(tolerant, _Payload)
+
+
 def error_in_body(body: bytes) -> str | None:
     """The message of a JSON error body (of an HTTP error, or in place of a stream), or None."""
     try:
-        return _error_message(_decoder.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _error_message(_decoded(body))
+    except _NO_PAYLOAD:
         return None
 
 
@@ -267,10 +289,13 @@ def _error_message(payload: _Payload) -> str | None:
 
 
 def _message_of(error: object) -> str:
-    if isinstance(error, dict):
+    for _ in range(_MOST_NESTED):
+        if not isinstance(error, dict):
+            break
         inner = error.get("message") or error.get("error") or error.get("type")
-        if inner is not None:
-            return _message_of(inner)
+        if inner is None:
+            break
+        error = inner
     return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
@@ -299,14 +324,15 @@ def _openai_chunk(payload: _Payload, choices: list[_Choice]) -> Chunk:
     has_tool_text = False
     reason = message = None
     for choice in choices:
-        delta = choice.delta or _Delta()
+        delta = choice.delta or _NO_DELTA
         text += delta.content or choice.text or delta.refusal or ""
         reasoning += delta.reasoning_content or delta.reasoning or ""
-        has_tool_text = has_tool_text or _has_tool_text(delta)
+        if delta.tool_calls:
+            has_tool_text = has_tool_text or _has_tool_text(delta)
         if choice.finish_reason:
             reason, message = _finish(choice.finish_reason)
-    usage = payload.usage or _Usage()
-    details = payload.sglext or _SglExt()
+    usage = payload.usage or _NO_USAGE
+    details = payload.sglext or _NO_SGL_EXT
     return Chunk(
         has_output_place=bool(choices),
         text=text,

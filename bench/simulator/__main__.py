@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 
 from bench.errors import BenchError
+from bench.simulator.refusals import StartFailure
 from bench.simulator.server import serve
-from bench.simulator.settings import StartFailure, read_settings
+from bench.simulator.settings import read_settings
 
 
 def main(argv: list[str]) -> int:

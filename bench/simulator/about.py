@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from bench import clock
 if TYPE_CHECKING:
     from bench.sglang.arguments import AskedValue
     from bench.simulator.engine import Engine
+    from bench.simulator.rank_stats import RankStats
+    from bench.simulator.scheduler import Scheduler
     from bench.simulator.settings import Settings
-    from bench.simulator.stats import Stats
 
 VERSION = "0.5.23"
 _DEFAULTS = Path(__file__).with_name("defaults.json")
@@ -29,6 +31,13 @@ _NO_GRAPH_TIMES = dict.fromkeys(
     ),
     0.0,
 )
+
+_START = {
+    "load_weight": 0.0,
+    "kv_cache_allocation": 0.0,
+    "scheduler_e2e": 0.0,
+    "cuda_graph": _NO_GRAPH_TIMES,
+}
 
 _FRONT_END_ONLY = frozenset(
     {"custom_sigquit_handler", "frontend", "hicache_object_layout", "kv_events"}
@@ -47,11 +56,15 @@ def resolved_arguments(settings: Settings) -> Json:
     draft = settings.text("speculative_draft_model_path")
     if spec is not None:
         info |= {
-            "speculative_algorithm": settings.algorithm,
+            "speculative_algorithm": settings.drafting.algorithm,
             "speculative_num_steps": spec.num_steps,
             "speculative_eagle_topk": spec.topk,
             "speculative_num_draft_tokens": spec.num_draft_tokens,
         }
+        if settings.adaptive_tiers is not None:
+            info["speculative_adaptive"] = True
+        elif settings.flag("speculative_adaptive"):
+            info["speculative_adaptive"] = False
         if draft is not None and info["speculative_draft_model_revision"] is None:
             info["speculative_draft_model_revision"] = "main"
     asked_running = settings.number("max_running_requests", 0)
@@ -71,19 +84,32 @@ def resolved_arguments(settings: Settings) -> Json:
     return info
 
 
-def server_info(settings: Settings, arguments: Json, stats: Stats, launch_factor: float) -> Json:
+def server_info(settings: Settings, arguments: Json, engine: Engine) -> Json:
     """The body of `/server_info`."""
-    start = {
-        "load_weight": 0.0,
-        "kv_cache_allocation": 0.0,
-        "scheduler_e2e": 0.0,
-        "cuda_graph": _NO_GRAPH_TIMES,
+    longest = min(settings.context_len, settings.kv_capacity_tok) - 1
+    several = {"scheduler_pids": [os.getpid()] * settings.dp} if settings.dp > 1 else {}
+    return arguments | {
+        "launch_command": shlex.join(settings.argv),
+        "status": "ready",
+        "max_total_num_tokens": settings.kv_capacity_tok,
+        "max_req_input_len": longest - 5,
+        "startup_time": _START | {"tokenizer_e2e": 0.0},
+        "internal_states": [
+            _internal_state(settings, arguments, rank.stats) for rank in engine.schedulers
+        ],
+        "version": VERSION,
+        "simulated": simulated(settings, engine),
+        **several,
     }
+
+
+def _internal_state(settings: Settings, arguments: Json, stats: RankStats) -> Json:
+    """What one scheduler says of itself."""
     memory = settings.hardware.memory_gib
     ranks = {name: value for name, value in arguments.items() if name not in _FRONT_END_ONLY}
     state = ranks | {
-        "world_size": settings.tp,
-        "startup_time": start,
+        "world_size": settings.tp * settings.dp,
+        "startup_time": _START,
         "effective_max_running_requests_per_dp": settings.max_running_requests,
         "last_gen_throughput": stats.last_gen_throughput,
         "memory_usage": {
@@ -99,20 +125,10 @@ def server_info(settings: Settings, arguments: Json, stats: Stats, launch_factor
     }
     if stats.total_forward_ct:
         state["avg_spec_accept_length"] = stats.total_accept_tok / stats.total_forward_ct
-    longest = min(settings.context_len, settings.kv_capacity_tok) - 1
-    return arguments | {
-        "launch_command": shlex.join(settings.argv),
-        "status": "ready",
-        "max_total_num_tokens": settings.kv_capacity_tok,
-        "max_req_input_len": longest - 5,
-        "startup_time": start | {"tokenizer_e2e": 0.0},
-        "internal_states": [state],
-        "version": VERSION,
-        "simulated": simulated(settings, stats, launch_factor),
-    }
+    return state
 
 
-def simulated(settings: Settings, stats: Stats, launch_factor: float) -> Json:
+def simulated(settings: Settings, engine: Engine) -> Json:
     """That this is a simulation, of what, and how well it kept time."""
     return {
         "by": "specdyno",
@@ -121,9 +137,10 @@ def simulated(settings: Settings, stats: Stats, launch_factor: float) -> Json:
         "acceptance": settings.acceptance.name,
         "seed": settings.seed,
         "speed": clock.speed(),
-        "launch_factor": launch_factor,
-        "behind_max_ms": stats.behind_max_ns / 1e6,
+        "launch_factor": engine.launch_factor,
+        "behind_max_ms": engine.behind_max_ns / 1e6,
         "not_modelled": list(settings.not_modelled),
+        "faults": [fault.text for fault in settings.faults],
     }
 
 
@@ -155,16 +172,30 @@ def models(settings: Settings) -> Json:
     return {"object": "list", "data": [model]}
 
 
-def loads(settings: Settings, stats: Stats, engine: Engine, include: set[str]) -> Json:
-    """The body of `/v1/loads`; sections beyond the core as asked for."""
+def loads(settings: Settings, engine: Engine, include: set[str], dp_rank: int | None) -> Json:
+    """The body of `/v1/loads`; sections beyond the core as asked for, of one rank or of all."""
     now = clock.utc_now()
-    used = sum(request.context_tok for request in engine.running)
-    waiting_tok = sum(request.prompt_tok for request in engine.waiting)
+    return {
+        "timestamp": now.isoformat(),
+        "version": VERSION,
+        "accelerator": None,
+        "num_accelerators": settings.tp * settings.dp,
+        "loads": [
+            {"timestamp": now.timestamp(), **_load(settings, rank, include)}
+            for rank in engine.schedulers
+            if dp_rank in {None, rank.rank}
+        ],
+    }
+
+
+def _load(settings: Settings, rank: Scheduler, include: set[str]) -> Json:
+    stats = rank.stats
+    used = rank.pool.used_tok
+    waiting_tok = sum(request.context_tok for request in rank.waiting)
     load: Json = {
-        "timestamp": now.timestamp(),
-        "dp_rank": 0,
-        "num_running_reqs": len(engine.running),
-        "num_waiting_reqs": len(engine.waiting),
+        "dp_rank": rank.rank,
+        "num_running_reqs": len(rank.running),
+        "num_waiting_reqs": len(rank.waiting),
         "num_waiting_uncached_tokens": waiting_tok,
         "num_used_tokens": used,
         "num_total_tokens": used + waiting_tok,
@@ -189,14 +220,8 @@ def loads(settings: Settings, stats: Stats, engine: Engine, include: set[str]) -
         }
     if every or "queues" in include:
         queues = dict.fromkeys(("grammar", "paused", "retracted", "prealloc_ready"), 0)
-        load["queues"] = {"waiting": len(engine.waiting), **queues}
-    return {
-        "timestamp": now.isoformat(),
-        "version": VERSION,
-        "accelerator": None,
-        "num_accelerators": settings.tp,
-        "loads": [load],
-    }
+        load["queues"] = {"waiting": len(rank.waiting), **queues}
+    return load
 
 
 def _graph_config(settings: Settings) -> Json:

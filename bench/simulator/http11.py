@@ -8,8 +8,10 @@ Content-Length, keep-alive, plain and chunked responses.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from bench import clock
 
@@ -24,6 +26,7 @@ _REASONS = {
     405: "Method Not Allowed",
     411: "Length Required",
     413: "Content Too Large",
+    500: "Internal Server Error",
     503: "Service Unavailable",
 }
 _MAX_HEAD_BYTES = 65_536
@@ -60,6 +63,29 @@ class HttpRequest:
         return None
 
 
+class Outlet(Protocol):
+    """Where a response goes."""
+
+    @property
+    def request(self) -> HttpRequest:
+        """What it answers."""
+
+    def respond(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+        """The whole response."""
+
+    def flows(self, then: Callable[[], None]) -> bool:
+        """Whether the client takes what is sent; if not, `then` is called once it does."""
+
+    def begin_stream(self) -> None:
+        """The head of an event stream."""
+
+    def send_event(self, data: bytes) -> None:
+        """One event."""
+
+    def end_stream(self) -> None:
+        """The end of an event stream."""
+
+
 class Exchange:
     """One request and the response to it."""
 
@@ -68,6 +94,10 @@ class Exchange:
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
         self._connection = connection
+
+    def reset_after(self, byte_ct: int) -> None:
+        """Break the connection once so many bytes of the response have been sent."""
+        self._connection.reset_after(byte_ct)
 
     def respond(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """The whole response; a client that has gone gets nothing."""
@@ -80,6 +110,10 @@ class Exchange:
         if not self.gone:
             self._connection.write(head.encode() + b"\r\n" + body)
             self._connection.finished(self, status)
+
+    def flows(self, then: Callable[[], None]) -> bool:
+        """Whether the client takes what is sent; if not, `then` is called once it does."""
+        return self._connection.flows(then)
 
     def begin_stream(self) -> None:
         """Send the head of an event stream."""
@@ -131,6 +165,9 @@ class Connection(asyncio.Protocol):
         self._head: tuple[HttpRequest, int] | None = None
         self._exchange: Exchange | None = None
         self._close_after = False
+        self._is_stopped = False  # the client does not read
+        self._when_flowing: Callable[[], None] | None = None
+        self._reset_after: int | None = None
 
     # ---------------------------------------------------------------------- asyncio's callbacks
 
@@ -145,6 +182,23 @@ class Connection(asyncio.Protocol):
         """Bytes of a request, or of the next while one is being answered."""
         self._buffer += data
         self._parse()
+
+    def pause_writing(self) -> None:
+        """What was written piles up: the client does not read."""
+        self._is_stopped = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_stopped = False
+        then, self._when_flowing = self._when_flowing, None
+        if then is not None:
+            then()
+
+    def flows(self, then: Callable[[], None]) -> bool:
+        """See `Exchange.flows`."""
+        if self._is_stopped:
+            self._when_flowing = then
+        return not self._is_stopped
 
     def eof_received(self) -> bool:
         """The client will send no more: taken as gone, as uvicorn does."""
@@ -172,8 +226,26 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Bytes of a response."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._reset_after is not None:
+            data = data[: self._reset_after]
+            self._reset_after -= len(data)
+        self._transport.write(data)
+        if self._reset_after == 0:
+            self._reset()
+
+    def reset_after(self, byte_ct: int) -> None:
+        """See `Exchange.reset_after`."""
+        self._reset_after = byte_ct
+        if byte_ct == 0:
+            self._reset()
+
+    def _reset(self) -> None:
         if self._transport is not None:
-            self._transport.write(data)
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
 
     def began_response(self, request: HttpRequest, status: int) -> None:
         """The head of a stream has gone out."""

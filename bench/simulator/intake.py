@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bench import clock
-from bench.physics import tree_reach
+from bench.physics import chain_reach, tree_reach
+from bench.simulator.forced_acceptance import FIXED_TOKEN_ID
 from bench.simulator.openai_replies import ChatReply, CompletionReply
 from bench.simulator.prefix_cache import block_hashes
 from bench.simulator.replies import Format, GenerateReply
@@ -17,8 +20,13 @@ from bench.simulator.request import Acceptance, Request
 from bench.simulator.words import BYTES_PER_TOK, make_answer, prompt_seed
 
 if TYPE_CHECKING:
-    from bench.simulator.http11 import Exchange
+    from bench.physics import AcceptanceCard
+    from bench.simulator.drafting import Drafting
+    from bench.simulator.http11 import Outlet
     from bench.simulator.settings import Settings
+
+_KV_SLACK_TOK = 2  # a page, and one: what SGLang leaves of an empty cache
+_POSITION_TOK = 32  # acceptance by the place in the answer is taken in steps of so many tokens
 
 PATHS = ("/generate", "/v1/completions", "/v1/chat/completions")
 
@@ -38,10 +46,12 @@ class _Asked:
     ignore_eos: bool
     thinking: bool
     rid: str | None
+    rank: int | None
+    stream_interval: int | None = None
     form: Format
 
 
-def read_request(exchange: Exchange, settings: Settings) -> Request:
+def read_request(exchange: Outlet, settings: Settings) -> Request:
     """The engine's request for what a client sent.
 
     Raises:
@@ -50,18 +60,20 @@ def read_request(exchange: Exchange, settings: Settings) -> Request:
     body = parse_body(exchange)
     path = exchange.request.path
     asked = _READERS[path](body)
-    interval = settings.number("stream_interval", asked.form.stream_interval)
-    if asked.form.stream_interval == 1 and interval > 1:
-        asked = replace(asked, form=replace(asked.form, stream_interval=interval))
+    if settings.flag("stream_response_default_include_usage"):
+        asked = replace(asked, form=replace(asked.form, usage_at_end=True))
     prompt_tok = max(1, -(-len(asked.prompt) // BYTES_PER_TOK))
     cap_tok = _cap(asked, prompt_tok, settings)
+    _check_rank(asked.rank, settings)
     seed = prompt_seed(asked.prompt, asked.seed if asked.temperature > 0 else None)
+    forced = settings.forced_acceptance
     answer = make_answer(
         seed,
         cap_tok=cap_tok,
         ignore_eos=asked.ignore_eos,
         thinking=asked.thinking,
         eos_token_id=settings.target.eos_token_id,
+        fixed_id=None if forced is None or forced.keeps_text else FIXED_TOKEN_ID,
     )
     reply_class = {
         "/generate": GenerateReply,
@@ -74,14 +86,20 @@ def read_request(exchange: Exchange, settings: Settings) -> Request:
         prompt_tok=prompt_tok,
         blocks=block_hashes(asked.prompt, prompt_tok) if radix else [],
         answer=answer,
-        acceptance=_acceptance(settings, seed, thinking=asked.thinking),
+        acceptance=_acceptance(
+            settings, seed, thinking=asked.thinking, temperature=asked.temperature
+        ),
         arrival_ns=clock.now_ns(),
         stream=asked.form.stream,
         reply=reply_class(exchange, settings, asked.form),
+        cap_tok=cap_tok,
+        ignore_eos=asked.ignore_eos,
+        stream_interval=asked.stream_interval or settings.number("stream_interval", 1),
+        wanted_rank=asked.rank,
     )
 
 
-def parse_body(exchange: Exchange) -> dict[str, Any]:
+def parse_body(exchange: Outlet) -> dict[str, Any]:
     """The JSON object a client sent."""
     try:
         body = msgspec.json.decode(exchange.request.body)
@@ -92,7 +110,7 @@ def parse_body(exchange: Exchange) -> dict[str, Any]:
     return body
 
 
-def wants_stream(exchange: Exchange) -> bool:
+def wants_stream(exchange: Outlet) -> bool:
     """Whether a client asked for events, for the form of its error."""
     try:
         return bool(parse_body(exchange).get("stream"))
@@ -100,25 +118,58 @@ def wants_stream(exchange: Exchange) -> bool:
         return False
 
 
-def _acceptance(settings: Settings, seed: int, *, thinking: bool) -> Acceptance | None:
-    speculation = settings.speculation
-    if speculation is None:
+def _acceptance(
+    settings: Settings, seed: int, *, thinking: bool, temperature: float
+) -> Acceptance | None:
+    if settings.speculation is None:
         return None
     card = settings.acceptance
-    reach = card.reach_thinking if thinking and card.reach_thinking else card.reach
-    tree = tree_reach(
-        reach,
-        num_steps=speculation.num_steps,
-        topk=speculation.topk,
-        num_draft_tokens=speculation.num_draft_tokens,
+    deviate = 0.0
+    if card.request_sd:
+        deviate = random.Random(f"{seed} request").gauss(0.0, 1.0)  # noqa: S311  # a simulation
+    reach = partial(_reach, settings.drafting, card, thinking, temperature, deviate)
+    if not card.position:
+        constant = reach(None)
+        return Acceptance(lambda _: constant, seed)
+    return Acceptance(lambda output_tok: reach(output_tok // _POSITION_TOK * _POSITION_TOK), seed)
+
+
+@lru_cache(maxsize=4096)
+def _reach(  # all that acceptance depends on
+    drafting: Drafting,
+    card: AcceptanceCard,
+    thinking: bool,  # noqa: FBT001  # a cached function's key
+    temperature: float,
+    deviate: float,
+    output_tok: int | None,
+) -> tuple[float, ...]:
+    """P(at least k drafts accepted) of one request's verify step; adaptive: of its longest."""
+    speculation = drafting.speculation
+    assert speculation is not None
+    chain = chain_reach(
+        card, thinking=thinking, temperature=temperature, output_tok=output_tok, deviate=deviate
     )
-    return Acceptance(tree, seed)
+    if drafting.algorithm == "NGRAM":  # its card is of what it proposes, not of a path of drafts
+        return chain[: speculation.num_draft_tokens - 1]
+    steps = drafting.most_steps
+    return tree_reach(
+        chain,
+        num_steps=steps,
+        topk=speculation.topk,
+        num_draft_tokens=speculation.num_draft_tokens if drafting.tiers is None else steps + 1,
+        rank_share=card.rank_share,
+    )
+
+
+def _check_rank(rank: int | None, settings: Settings) -> None:
+    if rank is not None and not 0 <= rank < settings.dp:
+        raise InvalidRequestError(f"routed_dp_rank={rank} out of range [0, {settings.dp})")
 
 
 def _cap(asked: _Asked, prompt_tok: int, settings: Settings) -> int:
     """The most tokens of the answer; raises when prompt or sum do not fit the context."""
     context = settings.context_len
-    reserved = prompt_tok + settings.reserved_tok
+    reserved = prompt_tok + settings.drafting.reserved_tok
     if reserved >= context:
         raise InvalidRequestError(
             f"The input ({reserved} tokens) is longer than the model's context length "
@@ -133,9 +184,11 @@ def _cap(asked: _Asked, prompt_tok: int, settings: Settings) -> int:
             f"the input messages and {wanted} tokens for the completion. Please reduce the number "
             "of tokens in the input messages or the completion to fit within the limit."
         )
-    memory = settings.kv_capacity_tok - reserved
+    memory = settings.kv_capacity_tok - prompt_tok - _KV_SLACK_TOK
     if memory < 1:
-        raise InvalidRequestError("Request prompt exceeds the KV memory budget")
+        raise InvalidRequestError(
+            f"Request prompt exceeds the KV memory budget: input_len={prompt_tok}."
+        )
     return max(1, min(room if wanted is None else wanted, memory))
 
 
@@ -159,10 +212,9 @@ def _read_generate(body: dict[str, Any]) -> _Asked:
         ignore_eos=bool(sampling.get("ignore_eos")),
         thinking=False,
         rid=_word(body, "rid"),
-        form=Format(
-            stream=bool(body.get("stream")),
-            stream_interval=_whole(sampling, "stream_interval", None) or 1,
-        ),
+        rank=_whole(body, "routed_dp_rank", None),
+        stream_interval=_whole(sampling, "stream_interval", None),
+        form=Format(stream=bool(body.get("stream"))),
     )
 
 
@@ -209,6 +261,7 @@ def _openai(
         ignore_eos=bool(body.get("ignore_eos")),
         thinking=thinking,
         rid=_word(body, "rid"),
+        rank=_whole(body, "routed_dp_rank", None),
         form=Format(
             stream=bool(body.get("stream")),
             usage_at_end=bool(options.get("include_usage")),

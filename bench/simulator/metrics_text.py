@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from bench import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bench.simulator.engine import Engine
+    from bench.simulator.rank_stats import RankStats
     from bench.simulator.settings import Settings
     from bench.simulator.stats import Histogram, Stats
 
@@ -21,16 +22,18 @@ def render(settings: Settings, stats: Stats, engine: Engine) -> str:
     """The whole page."""
     lines: list[str] = []
     lines += _requests(settings, stats)
-    lines += _scheduler(settings, stats, engine)
+    lines += _schedulers(settings, engine)
     lines += _http(stats)
     lines += _family("specdyno_simulated", "gauge", [({}, 1.0)])
-    behind_ms = stats.behind_max_ns / 1e6
+    behind_ms = engine.behind_max_ns / 1e6
     lines += _family("specdyno_simulated_behind_max_ms", "gauge", [({}, behind_ms)])
     lines += _family("specdyno_simulated_speed", "gauge", [({}, float(clock.speed()))])
     return "\n".join(lines) + "\n"
 
 
-def _family(name: str, kind: str, samples: list[tuple[Labels, float]]) -> Iterator[str]:
+def _family(name: str, kind: str, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
+    if not samples:
+        return
     yield f"# HELP {name} Simulated."
     yield f"# TYPE {name} {kind}"
     for labels, value in samples:
@@ -99,27 +102,67 @@ def _requests(settings: Settings, stats: Stats) -> Iterator[str]:
         yield from _histogram(name, samples_of)
 
 
-def _scheduler(settings: Settings, stats: Stats, engine: Engine) -> Iterator[str]:
-    """What SGLang's scheduler sets at log ticks, and its constants."""
-    rank = {
+def _schedulers(settings: Settings, engine: Engine) -> Iterator[str]:
+    """What SGLang's schedulers set at log ticks, and their constants."""
+    ranks = [(_labels_of(settings, rank.rank), rank.stats) for rank in engine.schedulers]
+    yield from _by_mode(
+        "sglang:realtime_tokens_total",
+        [
+            (
+                labels,
+                {
+                    "prefill_compute": stats.prefill_compute_tok,
+                    "prefill_cache": stats.prefill_cache_tok,
+                    "decode": stats.decode_tok,
+                },
+            )
+            for labels, stats in ranks
+        ],
+    )
+    yield from _by_mode(
+        "sglang:cuda_graph_passes_total",
+        [
+            (labels, {mode: count for mode, count in stats.graph_passes.items() if count})
+            for labels, stats in ranks
+        ],
+    )
+    gauges = [(labels, _gauges(settings, stats)) for labels, stats in ranks]
+    for name in gauges[0][1]:
+        samples = [(labels, values[name]) for labels, values in gauges]
+        yield from _family(f"sglang:{name}", "gauge", samples)
+    pid = str(os.getpid())
+    yield from _family(
+        "sglang:num_retracted_reqs",
+        "gauge",
+        [({**labels, "pid": pid}, float(stats.retracted_ct)) for labels, stats in ranks],
+    )
+    thrown_out = [(labels, stats) for labels, stats in ranks if stats.all_retracted_ct]
+    for name, counts in (
+        ("requests", [(labels, s.all_retracted_ct) for labels, s in thrown_out]),
+        ("input_tokens", [(labels, s.retracted_input_tok) for labels, s in thrown_out]),
+        ("output_tokens", [(labels, s.retracted_output_tok) for labels, s in thrown_out]),
+    ):
+        lines = [(labels, float(count)) for labels, count in counts]
+        yield from _family(f"sglang:num_retracted_{name}_total", "counter", lines)
+    yield from _histogram(
+        "sglang:queue_time_seconds", [(labels, stats.queue_time) for labels, stats in ranks]
+    )
+
+
+def _labels_of(settings: Settings, rank: int) -> Labels:
+    labels = {
         "engine_type": "unified",
         "model_name": settings.model_name,
         "moe_ep_rank": "0",
         "pp_rank": "0",
         "tp_rank": "0",
     }
-    modes = {
-        "prefill_compute": stats.prefill_compute_tok,
-        "prefill_cache": stats.prefill_cache_tok,
-        "decode": stats.decode_tok,
-    }
-    yield from _by_mode("sglang:realtime_tokens_total", rank, modes)
-    passes = {mode: count for mode, count in stats.graph_passes.items() if count}
-    yield from _by_mode("sglang:cuda_graph_passes_total", rank, passes)
+    return {**labels, "dp_rank": str(rank)} if settings.dp > 1 else labels
+
+
+def _gauges(settings: Settings, stats: RankStats) -> dict[str, float]:
     capacity = settings.kv_capacity_tok
-    evictable = engine.cache.evictable_tok
-    spec = settings.speculation
-    gauges: dict[str, float] = {
+    return {
         "max_total_num_tokens": capacity,
         "page_size": settings.number("page_size", 1),
         "num_pages": capacity,
@@ -133,26 +176,26 @@ def _scheduler(settings: Settings, stats: Stats, engine: Engine) -> Iterator[str
         "token_usage": stats.token_usage,
         "full_token_usage": stats.token_usage,
         "num_used_tokens": stats.used_tok,
-        "kv_available_tokens": max(0, capacity - stats.used_tok - evictable),
-        "kv_evictable_tokens": evictable,
+        "kv_available_tokens": max(0, capacity - stats.used_tok - stats.evictable_tok),
+        "kv_evictable_tokens": stats.evictable_tok,
         "kv_used_tokens": stats.used_tok,
+        "new_token_ratio": stats.new_token_ratio,
         "spec_accept_length": stats.accept_length,
         "spec_accept_rate": stats.accept_rate,
-        "spec_num_steps": 0 if spec is None else spec.num_steps,
-        "spec_num_draft_tokens": 0 if spec is None else spec.num_draft_tokens,
+        "spec_num_steps": stats.num_steps,
+        "spec_num_draft_tokens": stats.num_draft_tokens,
         "utilization": 0.0,
         "fwd_occupancy": float("nan"),
         "is_cuda_graph": stats.is_cuda_graph,
     }
-    for name, value in gauges.items():
-        yield from _family(f"sglang:{name}", "gauge", [(rank, value)])
-    retracted = {**rank, "pid": str(os.getpid())}
-    yield from _family("sglang:num_retracted_reqs", "gauge", [(retracted, 0.0)])
-    yield from _histogram("sglang:queue_time_seconds", [(rank, stats.queue_time)])
 
 
-def _by_mode(name: str, labels: Labels, modes: dict[str, int]) -> Iterator[str]:
-    samples = [({**labels, "mode": mode}, float(value)) for mode, value in modes.items()]
+def _by_mode(name: str, ranks: list[tuple[Labels, dict[str, int]]]) -> Iterator[str]:
+    samples = [
+        ({**labels, "mode": mode}, float(value))
+        for labels, modes in ranks
+        for mode, value in modes.items()
+    ]
     return _family(name, "counter", samples)
 
 

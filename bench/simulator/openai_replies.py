@@ -8,7 +8,7 @@ from bench import clock
 from bench.simulator.replies import Json, Reply, encode, spec_counters, weight_versions
 
 if TYPE_CHECKING:
-    from bench.simulator.http11 import Exchange
+    from bench.simulator.http11 import Outlet
     from bench.simulator.replies import Format
     from bench.simulator.request import Request
     from bench.simulator.settings import Settings
@@ -19,7 +19,7 @@ class OpenAiReply(Reply):
 
     object_name = ""
 
-    def __init__(self, exchange: Exchange, settings: Settings, form: Format) -> None:
+    def __init__(self, exchange: Outlet, settings: Settings, form: Format) -> None:
         super().__init__(exchange, settings, form)
         self._created = int(clock.utc_now().timestamp())
 
@@ -27,9 +27,11 @@ class OpenAiReply(Reply):
         cached = None
         if self.settings.flag("enable_cache_report") and request.cached_tok:
             cached = {"cached_tokens": request.cached_tok}
+        is_counted = request.abort is None or not request.abort.is_queued
+        prompt_tok = request.prompt_tok if is_counted else 0
         return {
-            "prompt_tokens": request.prompt_tok,
-            "total_tokens": request.prompt_tok + output_tok,
+            "prompt_tokens": prompt_tok,
+            "total_tokens": prompt_tok + output_tok,
             "completion_tokens": output_tok,
             "prompt_tokens_details": cached,
             "reasoning_tokens": min(output_tok, self._reasoning_tok(request)),
@@ -115,8 +117,8 @@ class CompletionReply(OpenAiReply):
             "finish_reason": request.finish,
             "matched_stop": self.matched(request),
         }
-        extra = self._chunk_usage(request, end)
-        self.exchange.send_event(self._chunk(request, [choice], **extra))
+        usage = self._chunk_usage(request, end) or {"usage": None}
+        self.exchange.send_event(self._chunk(request, [choice], **usage))
 
     def end(self, request: Request) -> None:
         """See `Reply`."""
@@ -145,7 +147,7 @@ class ChatReply(OpenAiReply):
 
     object_name = "chat.completion.chunk"
 
-    def __init__(self, exchange: Exchange, settings: Settings, form: Format) -> None:
+    def __init__(self, exchange: Outlet, settings: Settings, form: Format) -> None:
         super().__init__(exchange, settings, form)
         self._parses_reasoning = settings.text("reasoning_parser") is not None
         if not form.stream:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -13,6 +15,8 @@ import uvloop
 from bench import clock
 from bench.simulator import about
 from bench.simulator.engine import Engine
+from bench.simulator.faults import Faults
+from bench.simulator.faults_wire import FaultyExchange, json_page, metrics_page
 from bench.simulator.http11 import Connection, Exchange, Hooks, HttpRequest
 from bench.simulator.intake import (
     PATHS,
@@ -23,13 +27,16 @@ from bench.simulator.intake import (
 )
 from bench.simulator.log import log, log_listening, log_start
 from bench.simulator.metrics_text import render
+from bench.simulator.refusals import StartFailure
 from bench.simulator.replies import encode
-from bench.simulator.settings import Settings, StartFailure
 from bench.simulator.stats import Stats
 from bench.simulator.truth import Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.simulator.request import Request
+    from bench.simulator.settings import Settings
 
 _OPEN_PATHS = ("/health", "/health_generate", "/ready", "/metrics")
 
@@ -44,9 +51,10 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stats = Stats(settings)
+        self._stats = Stats()
         self._truth = Truth(settings)
-        self._engine = Engine(settings, self._stats, self._truth)
+        self._faults = Faults(settings)
+        self._engine = Engine(settings, self._stats, self._truth, self._faults)
         self._arguments = about.resolved_arguments(settings)
         self._connections: set[Connection] = set()
         self._draining = False
@@ -74,7 +82,7 @@ class Server:
     async def run(self) -> int:
         """Start, serve, drain."""
         settings = self._settings
-        log_start(settings, self._arguments)
+        log_start(settings, self._arguments, self._faults.boot)
         loop = asyncio.get_running_loop()
         self._engine.start(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,8 +95,9 @@ class Server:
             )
         except OSError as error:
             raise StartFailure(f"ERROR:    {error}", exit_code=1) from None
-        self._truth.server(about.simulated(settings, self._stats, self._engine.launch_factor))
+        self._truth.server(about.simulated(settings, self._engine))
         log_listening(f"http://{host}:{port}", os.getpid())
+        self._faults.ready()
         await self._stopped.wait()
         listener.close()
         for connection in list(self._connections):
@@ -100,9 +109,11 @@ class Server:
         return 0
 
     def _terminate(self) -> None:
+        if self._faults.has("ignore-term"):
+            log("SIMULATED: SIGTERM ignored on request")
+            return
         if self._draining:  # the second signal does not wait
-            for request in self._engine.requests():
-                self._engine.abort(request)
+            self._engine.abort_all()
             self._stopped.set()
             return
         self._draining = True
@@ -139,11 +150,10 @@ class Server:
             exchange.respond(404, encode({"detail": "Not Found"}))
 
     def _responding(self, request: HttpRequest, status: int) -> None:
-        reason = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
         query = f"?{request.query}" if request.query else ""
         log(
             f'INFO:     {request.peer} - "{request.method} {request.path}{query} HTTP/1.1" '
-            f"{status} {reason.get(status, '')}".rstrip()
+            f"{status} {HTTPStatus(status).phrase}"
         )
 
     def _ended(self, request: HttpRequest, status: int) -> None:
@@ -170,18 +180,34 @@ class Server:
         if self._draining:
             exchange.respond(503, encode({"error": {"message": "Server is shutting down"}}))
             return
-        request = read_request(exchange, self._settings)
-        exchange.on_gone = partial(self._engine.abort, request)
+        request = self._read(exchange)
+        if request is None:
+            return
+        exchange.on_gone = partial(self._abort_named, request.rid)
+        request.reply.accepted()
         self._engine.submit(request)
+
+    def _read(self, exchange: Exchange) -> Request | None:
+        """The request with the faults it is to have; None: it is refused."""
+        if not self._faults:
+            return read_request(exchange, self._settings)
+        self._faults.step_clock()
+        hits = self._faults.request_came()
+        outlet = FaultyExchange(exchange, hits, self._faults)
+        if outlet.refused():
+            return None
+        request = read_request(outlet, self._settings)
+        request.acceptance = self._faults.drafts(request.acceptance)
+        if any(hit.fault.name == "repeat" for hit in hits):
+            request.answer = replace(request.answer, vocabulary=range(1))
+        return request
 
     def _health(self, exchange: Exchange) -> None:
         exchange.respond(503 if self._draining else 200, b"", content_type="")
 
     def _server_info(self, exchange: Exchange) -> None:
-        info = about.server_info(
-            self._settings, self._arguments, self._stats, self._engine.launch_factor
-        )
-        exchange.respond(200, encode(info))
+        info = about.server_info(self._settings, self._arguments, self._engine)
+        exchange.respond(200, json_page(encode(info), self._faults))
 
     def _model_info(self, exchange: Exchange) -> None:
         exchange.respond(200, encode(about.model_info(self._settings)))
@@ -191,11 +217,13 @@ class Server:
 
     def _loads(self, exchange: Exchange) -> None:
         include = set((exchange.request.parameter("include") or "core").split(","))
-        load = about.loads(self._settings, self._stats, self._engine, include)
-        exchange.respond(200, encode(load))
+        rank = exchange.request.parameter("dp_rank")
+        dp_rank = int(rank) if rank is not None and rank.isdecimal() else None
+        load = about.loads(self._settings, self._engine, include, dp_rank)
+        exchange.respond(200, json_page(encode(load), self._faults))
 
     def _metrics(self, exchange: Exchange) -> None:
-        text = render(self._settings, self._stats, self._engine)
+        text = metrics_page(render(self._settings, self._stats, self._engine), self._faults)
         exchange.respond(200, text.encode(), content_type="text/plain; version=1.0.0")
 
     def _flush_cache(self, exchange: Exchange) -> None:
@@ -213,6 +241,7 @@ class Server:
             answered = True
             if self._engine.flush():
                 log("Cache flushed successfully!")
+                self._faults.cell_began()
                 body = (
                     "Cache flushed.\nPlease check backend logs for more details. (When there are "
                     "running or waiting requests, the operation will not be performed.)\n"
@@ -231,7 +260,16 @@ class Server:
     def _abort_request(self, exchange: Exchange) -> None:
         body = parse_body(exchange)
         every, rid = body.get("abort_all") is True, body.get("rid")
-        for request in self._engine.requests():
-            if every or (isinstance(rid, str) and rid and request.rid.startswith(rid)):
-                self._engine.abort(request)
+        if every:
+            self._stats.abort_asked()
+            self._engine.abort_all()
+        elif isinstance(rid, str) and rid:
+            self._abort_named(rid)
+        else:
+            log("Ignore abort_request with empty rid and abort_all=False")
         exchange.respond(200, b"", content_type="")
+
+    def _abort_named(self, rid: str) -> None:
+        """Abort a request, and with it, as in SGLang, those whose names begin with its name."""
+        if self._engine.abort(rid):
+            self._stats.abort_asked()

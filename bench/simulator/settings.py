@@ -11,33 +11,41 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.errors import InputError
+from bench.model.faults import parse_faults
 from bench.physics import (
     AcceptanceCard,
     HardwareCard,
     Speculation,
     TargetCard,
-    kv_capacity_tok,
     load_acceptance,
     load_hardware,
     load_target,
 )
+from bench.physics.allreduce import with_communication
 from bench.sglang.arguments import (
-    EAGLE_FAMILY,
-    SUPPORTED,
     AskedValue,
-    EffectiveSpeculative,
-    Known,
-    ModelFacts,
-    Rejection,
     asked_text,
-    attention_of,
-    effective_speculative,
     graph_batch_sizes,
     parse_arguments,
+    whole_number,
+)
+from bench.simulator.communication import ARGUMENTS as COMMUNICATION_ARGUMENTS
+from bench.simulator.communication import read_communication
+from bench.simulator.drafting import Drafting, read_drafting
+from bench.simulator.refusals import refuse_missing, refuse_word
+from bench.simulator.sizes import (
+    check_gpus,
+    default_mem_fraction,
+    kv_capacity,
+    max_running_requests,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from bench.model.faults import Fault
+    from bench.simulator.adaptive import Tier
+    from bench.simulator.forced_acceptance import Forced
 
 SIMULATOR_ARGUMENTS = (
     "sim_hardware",
@@ -45,15 +53,21 @@ SIMULATOR_ARGUMENTS = (
     "sim_acceptance",
     "sim_seed",
     "sim_truth",
+    "sim_launch",
+    "sim_faults",
 )
 
 MODELLED = frozenset(
     {
         "model_path",
         "tp_size",
+        "dp_size",
+        "load_balance_method",
         "context_length",
         "mem_fraction_static",
         "max_running_requests",
+        "max_queued_requests",
+        "schedule_conservativeness",
         "max_total_tokens",
         "chunked_prefill_size",
         "disable_radix_cache",
@@ -65,6 +79,8 @@ MODELLED = frozenset(
         "speculative_num_steps",
         "speculative_eagle_topk",
         "speculative_num_draft_tokens",
+        "speculative_adaptive",
+        "speculative_adaptive_config",
         "cuda_graph_bs_decode",
         "cuda_graph_max_bs_decode",
         "disable_cuda_graph",
@@ -76,6 +92,7 @@ MODELLED = frozenset(
         "decode_log_interval",
         "reasoning_parser",
         "stream_response_default_include_usage",
+        *COMMUNICATION_ARGUMENTS,
     }
 )
 """Arguments that do here what they do in SGLang."""
@@ -99,14 +116,6 @@ NEUTRAL = frozenset(
 """Arguments without an effect on the speed of a real server, or whose effect the cards hold."""
 
 
-class StartFailure(Exception):  # noqa: N818  # it is what SGLang's start ends in, not ours
-    """The start fails as SGLang's does; the message is what goes to the log."""
-
-    def __init__(self, message: str, *, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The resolved configuration of one simulated server.
@@ -120,15 +129,15 @@ class Settings:
         acceptance: The draft.
         seed: Seeds launch noise, step noise and what a request leaves unseeded.
         truth_path: Where the truth file goes; None: nowhere.
+        launch: Which launch this is, for faults of single launches.
+        faults: Faults on request.
         tp: Tensor-parallel size.
-        algorithm: The speculative algorithm; None without speculation.
-        speculation: Its effective numbers.
-        adjustments: What SGLang changes of what was asked, a sentence each.
+        dp: Data-parallel ranks, each with GPUs, KV cache and queue of its own.
+        drafting: How it speculates.
         context_len: The longest prompt and answer together, tokens.
-        reserved_tok: Tokens of the context that speculation keeps for itself.
         mem_fraction_static: The share of GPU memory for weights and KV cache.
-        kv_capacity_tok: Size of the KV cache.
-        max_running_requests: The most requests decoded at once, what memory allows counted.
+        kv_capacity_tok: Size of a rank's KV cache.
+        max_running_requests: The most requests a rank decodes at once, what memory allows counted.
         chunked_prefill_tok: The most tokens of one prefill batch.
         graph_batch_sizes: Batch sizes that decode as CUDA graphs, rising; empty for none.
     """
@@ -141,12 +150,12 @@ class Settings:
     acceptance: AcceptanceCard
     seed: int
     truth_path: str | None
+    launch: str
+    faults: tuple[Fault, ...]
     tp: int
-    algorithm: str | None
-    speculation: Speculation | None
-    adjustments: tuple[str, ...]
+    dp: int
+    drafting: Drafting
     context_len: int
-    reserved_tok: int
     mem_fraction_static: float
     kv_capacity_tok: int
     max_running_requests: int
@@ -164,6 +173,39 @@ class Settings:
     def number(self, dest: str, default: int) -> int:
         """The whole number an argument was given."""
         return _whole(self.asked, dest, default)
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """The numbers of speculation, of adaptive the ones it begins with; None without it."""
+        return self.drafting.speculation
+
+    @property
+    def adaptive_tiers(self) -> tuple[Tier, ...] | None:
+        """Of adaptive speculation; None: it is not on."""
+        return self.drafting.tiers
+
+    @property
+    def forced_acceptance(self) -> Forced | None:
+        """What the environment makes of acceptance; None: nothing."""
+        return self.drafting.forced
+
+    @property
+    def max_queued_requests(self) -> int | None:
+        """The most requests in a rank's queue; None: no limit."""
+        return (
+            self.number("max_queued_requests", 0) if "max_queued_requests" in self.asked else None
+        )
+
+    @property
+    def conservativeness(self) -> float:
+        """How much of their cap running requests are expected to need, beside SGLang's default."""
+        return _real(self.asked, "schedule_conservativeness", 1.0)
+
+    @property
+    def load_balance(self) -> str:
+        """How requests are dealt out to the ranks."""
+        method = self.text("load_balance_method") or "auto"
+        return "round_robin" if method == "auto" else method
 
     @property
     def model_name(self) -> str:
@@ -184,31 +226,26 @@ def read_settings(argv: list[str]) -> Settings:
     hardware = load_hardware(_word(ours, "sim_hardware", "rtx-pro-6000-x8"))
     target = load_target(_word(ours, "sim_target", "kimi-k2.5"))
     acceptance = load_acceptance(_word(ours, "sim_acceptance", "kimi-k2.5-eagle3"))
-    tp = _tensor_parallel_size(asked, hardware)
-    spec = _speculative(asked, target)
-    speculation = _speculation_of(spec)
+    hardware = with_communication(hardware, read_communication(asked, hardware.links))
+    tp, dp = _whole(asked, "tp_size", 1), _ranks(asked)
+    check_gpus(tp, dp, hardware)
+    given = ours["sim_acceptance"] is not None
+    drafting, spec = read_drafting(asked, target, acceptance_given=given)
     chunked = _whole(asked, "chunked_prefill_size", 8192)
     graph_sizes = graph_batch_sizes(asked, spec, default_most=512 if tp >= 4 else 256)
     mem_fraction = _real(
-        asked,
-        "mem_fraction_static",
-        _default_mem_fraction(hardware, chunked, tp, graph_sizes),
+        asked, "mem_fraction_static", default_mem_fraction(hardware, chunked, tp, graph_sizes)
     )
-    capacity = kv_capacity_tok(
+    capacity = kv_capacity(
         hardware,
         target,
-        mem_fraction_static=mem_fraction,
-        speculative=speculation is not None,
+        mem_fraction=mem_fraction,
+        has_draft_model=drafting.has_draft_model,
         tp=tp,
+        at_most=_whole(asked, "max_total_tokens", 0) or None,
     )
-    if capacity == 0:
-        raise StartFailure(
-            f"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
-            f"({target.name} at --tp-size {tp} on {hardware.name} with {mem_fraction:g})",
-            exit_code=1,
-        )
-    capacity = min(capacity, _whole(asked, "max_total_tokens", capacity))
     context_len = _whole(asked, "context_length", target.context_len)
+    running = max_running_requests(drafting.max_running_requests, capacity, context_len)
     return Settings(
         argv=tuple(argv),
         asked=asked,
@@ -218,15 +255,15 @@ def read_settings(argv: list[str]) -> Settings:
         acceptance=acceptance,
         seed=_whole(ours, "sim_seed", 0),
         truth_path=asked_text_of(ours, "sim_truth"),
+        launch=_word(ours, "sim_launch", ""),
+        faults=_faults(ours),
         tp=tp,
-        algorithm=spec.algorithm,
-        speculation=speculation,
-        adjustments=spec.adjustments,
+        dp=dp,
+        drafting=drafting,
         context_len=context_len,
-        reserved_tok=spec.reserved_tok or 0,
         mem_fraction_static=mem_fraction,
         kv_capacity_tok=capacity,
-        max_running_requests=_max_running_requests(spec, capacity, context_len),
+        max_running_requests=running,
         chunked_prefill_tok=chunked if chunked > 0 else 16384,
         graph_batch_sizes=graph_sizes,
     )
@@ -242,18 +279,20 @@ def _word(ours: Mapping[str, AskedValue | None], dest: str, default: str) -> str
     return asked_text_of(ours, dest) or default
 
 
+def _faults(ours: Mapping[str, AskedValue | None]) -> tuple[Fault, ...]:
+    if ours.get("sim_faults") is None:
+        return ()
+    try:
+        return parse_faults(_word(ours, "sim_faults", ""))
+    except ValueError as error:
+        raise InputError(
+            f"--sim-faults: {error}.", hint="docs/faults.md lists every fault and its keys."
+        ) from None
+
+
 def _refuse_bad_names(asked: Mapping[str, AskedValue], argv: list[str]) -> None:
     if asked_text(asked, "model_path") is None:
-        raise StartFailure(
-            "error: the following arguments are required: --model-path/--model", exit_code=2
-        )
-    for dest in ("cuda_graph_max_bs", "cuda_graph_bs"):
-        if dest in asked:
-            option = "--" + dest.replace("_", "-")
-            raise StartFailure(
-                f"error: ambiguous option: {option} could match {option}-decode, {option}-prefill",
-                exit_code=2,
-            )
+        refuse_missing("--model-path/--model")
     wrong = [dest for dest in asked if dest.startswith("sim_")]
     if wrong:
         known = ", ".join("--" + dest.replace("_", "-") for dest in SIMULATOR_ARGUMENTS)
@@ -263,92 +302,19 @@ def _refuse_bad_names(asked: Mapping[str, AskedValue], argv: list[str]) -> None:
         )
 
 
-def _tensor_parallel_size(asked: Mapping[str, AskedValue], hardware: HardwareCard) -> int:
-    tp = _whole(asked, "tp_size", 1)
-    if not 1 <= tp <= hardware.gpus:
-        raise InputError(
-            f"--tp-size {tp} asked for, and {hardware.name} has {hardware.gpus} GPUs",
-            hint=f"Give --tp-size {hardware.gpus}, or another --sim-hardware.",
-        )
-    return tp
-
-
-def _speculative(asked: Mapping[str, AskedValue], target: TargetCard) -> EffectiveSpeculative:
-    facts = ModelFacts(
-        architecture=target.architecture,
-        attention=attention_of(target.architecture),
-        layers=target.layers,
-        context_len_tok=target.context_len,
-        vocab_size=target.vocab_size,
-    )
-    spec = effective_speculative(asked, Known(version=SUPPORTED, target=facts))
-    if isinstance(spec, Rejection):
-        raise StartFailure(_failure_text(spec), exit_code=2 if spec.rule in _ARGPARSE else 1)
-    if spec.algorithm is not None and spec.algorithm not in EAGLE_FAMILY:
-        raise InputError(
-            f"--speculative-algorithm {spec.algorithm} asked for; the simulator models "
-            f"{', '.join(sorted(EAGLE_FAMILY))} only",
-            hint="Use one of these, or measure on a real server.",
-        )
-    return spec
-
-
-_ARGPARSE = frozenset({"name", "number"})
-_FAILURE_ENDS = {
-    "name": "error: unrecognized arguments",
-    "number": "error: argument: invalid int value",
-    "C1": "TypeError: '>' not supported between instances of 'NoneType' and 'int'",
-    "C2": "AssertionError",
-    "C4": "TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'",
-    "tree": "RuntimeError: selected index k out of range",
-}
-
-
-def _failure_text(rejection: Rejection) -> str:
-    end = _FAILURE_ENDS.get(rejection.rule, "ValueError")
-    return f"{end}\nsimulator: {rejection.reason} {rejection.fix}"
-
-
-def _speculation_of(spec: EffectiveSpeculative) -> Speculation | None:
-    if spec.algorithm is None:
-        return None
-    # Adaptive speculation leaves the numbers to the server, which begins in the middle of its
-    # candidates; it is not modelled and runs as 3-1-4 throughout.
-    return Speculation(
-        num_steps=spec.num_steps or 3,
-        topk=spec.eagle_topk or 1,
-        num_draft_tokens=spec.num_draft_tokens or (spec.num_steps or 3) + 1,
-    )
-
-
-def _default_mem_fraction(
-    hardware: HardwareCard, chunked: int, tp: int, graph_batch_sizes: tuple[int, ...]
-) -> float:
-    """SGLang's own default (memory_hook.py): what is left beside activations, graphs and reserve.
-
-    Only cards of more than 60 GB are known here, for which at least 10 GB are kept.
-    """
-    largest = graph_batch_sizes[-1] if graph_batch_sizes else 0
-    reserved_mib = 512 + 1.5 * max(chunked, 2048) + tp / 8 * 1024 + 2 * largest
-    memory_mib = hardware.memory_gib * 1024
-    return round((memory_mib - max(reserved_mib, 10240.0)) / memory_mib, 3)
-
-
-def _max_running_requests(spec: EffectiveSpeculative, capacity: int, context_len: int) -> int:
-    wanted = spec.max_running_requests
-    if wanted is None:
-        wanted = min(max(int(capacity / context_len * 512), 2048), 4096)
-    return max(1, min(wanted, capacity // 2))
+def _ranks(asked: Mapping[str, AskedValue]) -> int:
+    """Data-parallel replicas; with attention data parallelism the ranks share their GPUs."""
+    return 1 if "enable_dp_attention" in asked else _whole(asked, "dp_size", 1)
 
 
 def _whole(asked: Mapping[str, AskedValue | None], dest: str, default: int) -> int:
     value = asked.get(dest)
     if value is None:
         return default
-    try:
-        return int(value) if isinstance(value, str) else _bad_number(dest, value, "int")
-    except ValueError:
-        return _bad_number(dest, value, "int")
+    number = whole_number(value) if isinstance(value, str) else None
+    if number is None:
+        refuse_word(dest, value)
+    return number
 
 
 def _real(asked: Mapping[str, AskedValue], dest: str, default: float) -> float:
@@ -356,13 +322,6 @@ def _real(asked: Mapping[str, AskedValue], dest: str, default: float) -> float:
     if value is None:
         return default
     try:
-        return float(value) if isinstance(value, str) else _bad_number(dest, value, "float")
+        return float(value) if isinstance(value, str) else refuse_word(dest, value)
     except ValueError:
-        return _bad_number(dest, value, "float")
-
-
-def _bad_number(dest: str, value: object, kind: str) -> int:
-    raise StartFailure(
-        f"error: argument --{dest.replace('_', '-')}: invalid {kind} value: {value!r}",
-        exit_code=2,
-    )
+        refuse_word(dest, value)

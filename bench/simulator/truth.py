@@ -5,10 +5,11 @@ JSON lines, written whenever a request ends. Times are clock nanoseconds. First 
 
 `request`: rid, arrival_ns, forward_ns (its prefill began), first_token_ns and finish_ns (as
 scheduled), first_emitted_ns and finish_emitted_ns (as really handed to the socket), prompt_tok,
-cached_tok, output_tok, verify_ct, correct_ct, histogram, finish.
+cached_tok, output_tok, verify_ct, correct_ct, histogram, finish, retraction_ct, dp_rank.
 
 `step`: kind, start_ns, end_ns (as scheduled), handled_ns (when the process got to it), batch,
-output_tok (delivered ones, without those past an answer's end), graph.
+output_tok (delivered ones, without those past an answer's end), graph, num_steps (draft steps;
+null without speculation), dp_rank.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from bench.simulator.engine import Step
     from bench.simulator.request import Request
     from bench.simulator.settings import Settings
+    from bench.simulator.step import Step
 
 
 class Truth:
@@ -42,7 +43,7 @@ class Truth:
         self._write({"kind": "server", **record})
         self.flush()
 
-    def step(self, step: Step, *, batch: int, output_tok: int, handled_ns: int) -> None:
+    def step(self, step: Step, *, rank: int, batch: int, output_tok: int, handled_ns: int) -> None:
         """A step has ended."""
         if self._file is None:
             return
@@ -56,10 +57,10 @@ class Truth:
                 "batch": batch,
                 "output_tok": output_tok,
                 "graph": step.graph,
+                "num_steps": None if step.speculation is None else step.speculation.num_steps,
+                "dp_rank": rank,
             }
         )
-        if self._due:
-            self.flush()
 
     def request(self, request: Request) -> None:
         """A request has ended; its line is written with that of the step it ended in."""
@@ -82,16 +83,30 @@ class Truth:
                 "correct_ct": request.correct_ct,
                 "histogram": request.histogram,
                 "finish": request.finish,
+                "retraction_ct": request.retraction_ct,
+                "dp_rank": request.dp_rank,
             }
         )
         self._due = True
 
+    def settle(self) -> None:
+        """Write all once a request has ended and its steps are done."""
+        if self._due:
+            self.flush()
+
     def flush(self) -> None:
         """Write what is held back."""
-        if self._file is not None and self._lines:
-            self._file.write(b"".join(self._lines))
-            self._lines.clear()
-            self._due = False
+        if self._file is None or not self._lines:
+            return
+        data = b"".join(self._lines)
+        self._lines.clear()
+        self._due = False
+        try:
+            while data:  # a disk that fills up takes a part
+                data = data[self._file.write(data) :]
+        except OSError as error:  # the server goes on, as SGLang would
+            print(f"simulator: the truth file ends here: {error.strerror}", flush=True)  # noqa: T201  # its log
+            self._file = None
 
     def _write(self, record: dict[str, object]) -> None:
         if self._file is not None:

@@ -37,6 +37,9 @@ class Answer:
         thinking_tok: How many at its beginning are thinking; the last of these ends it.
         natural: Whether it ends of itself (its last token is end-of-text) and not at the cap.
         eos_token_id: The end-of-text token.
+        rng: Draws its words.
+        vocabulary: What it draws from; of one word it is a loop.
+        fixed_id: The number of every token after the first; None: each has that of its word.
     """
 
     length_tok: int
@@ -44,11 +47,15 @@ class Answer:
     natural: bool
     eos_token_id: int
     rng: random.Random
+    vocabulary: range = range(len(PIECES))
+    fixed_id: int | None = None
     _words: list[int] = field(default_factory=list)
 
     def token_ids(self, start: int, end: int) -> list[int]:
         """Tokens `start` to `end` (exclusive)."""
         ids = [FIRST_TOKEN_ID + word for word in self._made(end)[start:end]]
+        if self.fixed_id is not None:
+            return [*ids[: max(0, 1 - start)], *(self.fixed_id for _ in range(max(start, 1), end))]
         if start < self.thinking_tok <= end:
             ids[self.thinking_tok - 1 - start] = THINK_END_ID
         if self.natural and end == self.length_tok > start:
@@ -58,6 +65,8 @@ class Answer:
     def text(self, start: int, end: int) -> str:
         """The text of tokens `start` to `end`; the tokens that end thinking and text have none."""
         words = self._made(end)
+        if self.fixed_id is not None:
+            words = [*words[:1], *(0 for _ in range(1, end))]
         silent = {self.thinking_tok - 1}
         if self.natural:
             silent.add(self.length_tok - 1)
@@ -66,7 +75,7 @@ class Answer:
     def _made(self, end: int) -> list[int]:
         words = self._words
         if len(words) < end:
-            words += self.rng.choices(range(len(PIECES)), k=max(64, end - len(words)))
+            words += self.rng.choices(self.vocabulary, k=max(64, end - len(words)))
         return words
 
 
@@ -76,8 +85,14 @@ def prompt_seed(prompt: bytes, sampling_seed: int | None) -> int:
     return int.from_bytes(hashlib.blake2b(prompt, digest_size=8, salt=salt).digest(), "little")
 
 
-def make_answer(
-    seed: int, *, cap_tok: int, ignore_eos: bool, thinking: bool, eos_token_id: int
+def make_answer(  # what an answer depends on, and nothing else
+    seed: int,
+    *,
+    cap_tok: int,
+    ignore_eos: bool,
+    thinking: bool,
+    eos_token_id: int,
+    fixed_id: int | None = None,
 ) -> Answer:
     """The answer of a request.
 
@@ -87,6 +102,7 @@ def make_answer(
         ignore_eos: Whether generation runs to the cap.
         thinking: Whether it begins with thinking.
         eos_token_id: The end-of-text token.
+        fixed_id: As of `Answer`; such an answer never ends of itself.
     """
     rng = random.Random(seed)  # noqa: S311  # a simulation
     wanted = 1 + round(rng.lognormvariate(0.0, _LENGTH_SIGMA) * _MEDIAN_LENGTH_TOK)
@@ -94,11 +110,12 @@ def make_answer(
     if thinking:
         thinking_tok = 2 + round(rng.lognormvariate(0.0, _LENGTH_SIGMA) * _MEDIAN_THINKING_TOK)
         wanted += thinking_tok
-    natural = not ignore_eos and wanted <= cap_tok
+    natural = not ignore_eos and fixed_id is None and wanted <= cap_tok
     return Answer(
         length_tok=wanted if natural else cap_tok,
         thinking_tok=thinking_tok,
         natural=natural,
         eos_token_id=eos_token_id,
         rng=rng,
+        fixed_id=fixed_id,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bench.store.answer import answer_json
 from bench.store.columns import SCHEMA_VERSION
 from bench.store.frames import Results, open_results
-from bench.store.layout import new_run_id
+from bench.store.layout import LOGS, new_run_id
 from bench.store.manifest import (
     Manifest,
     PlannedCell,
@@ -21,11 +21,22 @@ from bench.store.manifest import (
     new_manifest,
     new_session,
 )
-from bench.store.reader import RunSummary, StoredRun, find_run, list_runs, load_run, load_samples
+from bench.store.opening import create_run, is_reopenable, open_part_run, reopen_run
+from bench.store.reader import (
+    RunSummary,
+    StoredRun,
+    abandoned_logs,
+    can_retry,
+    find_run,
+    list_runs,
+    load_run,
+    load_samples,
+)
 from bench.store.resume import check_resumable
-from bench.store.writer import RunWriter, create_run, open_part_run
+from bench.store.writer import RunWriter
 
 __all__ = [
+    "LOGS",
     "SCHEMA_VERSION",
     "Manifest",
     "PlannedCell",
@@ -36,10 +47,13 @@ __all__ = [
     "RunWriter",
     "Session",
     "StoredRun",
+    "abandoned_logs",
     "answer_json",
+    "can_retry",
     "check_resumable",
     "create_run",
     "find_run",
+    "is_reopenable",
     "list_runs",
     "load_run",
     "load_samples",
@@ -48,4 +62,5 @@ __all__ = [
     "new_session",
     "open_part_run",
     "open_results",
+    "reopen_run",
 ]

@@ -198,6 +198,10 @@ CLIENT = (
     Column("events_per_s", "float64?", "Token-bearing events a second of the world."),
     Column("max_in_flight", "int64", "Highest number of requests in flight at once."),
     Column("workers", "int64", "Worker processes."),
+    Column("events_per_read", "float64?", "Events a transport read: these share a time stamp."),
+    Column("in_flight_mean", "float64?", "Requests in flight on average, first send to last end."),
+    Column("second_reader_ct", "int64?", "Responses that aiohttp's own reader had to read."),
+    Column("proven_event_per_s", "float64?", "What the self-test proved the client good for."),
 )
 
 RUNS = (

@@ -25,7 +25,7 @@ from bench.store.records import finite
 from bench.store.upgrade import upgrade_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from bench.model import Plan
@@ -217,6 +217,11 @@ def planned(plan: Plan) -> tuple[PlannedLaunch, ...]:
 def planned_cell_ids(manifest: Manifest) -> tuple[str, ...]:
     """The ids of the planned cells, in order."""
     return tuple(cell.cell_id for launch in manifest.plan for cell in launch.cells)
+
+
+def missing_cell_ids(manifest: Manifest, finished: Collection[str]) -> tuple[str, ...]:
+    """The ids of planned cells that are not finished, in order."""
+    return tuple(cell_id for cell_id in planned_cell_ids(manifest) if cell_id not in finished)
 
 
 def is_simulated(manifest: Manifest) -> bool:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.errors import StoreError
+from bench.model import FindingKind
 from bench.store.cells import finished_cell_ids, read_cell
 from bench.store.columns import STORED_TABLES
 from bench.store.disk import lock_holder, sha256_of
 from bench.store.layout import (
     LOCK,
+    LOGS,
     SCENARIO,
     is_partial,
     is_run,
@@ -26,6 +28,7 @@ from bench.store.manifest import (
     planned_cell_ids,
     read_manifest,
 )
+from bench.store.opening import is_reopenable
 from bench.store.parquet import read_table, row_ct
 from bench.store.records import measurements_of, samples_of
 
@@ -178,6 +181,18 @@ def list_runs(out: Path) -> list[RunSummary]:
     return sorted((_summary(folder) for folder in run_folders(out)), key=_age)
 
 
+def can_retry(manifest: Manifest, folder: Path) -> bool:
+    """Whether launches of a published run failed, and it can be reopened to try them again."""
+    failed = any(finding.kind is FindingKind.LAUNCH_FAILED for finding in manifest.findings)
+    return failed and is_reopenable(folder)
+
+
+def abandoned_logs(out: Path) -> tuple[Path, ...]:
+    """The folders of logs of every part-run below a results folder that no process is writing."""
+    part_runs = (folder for folder in run_folders(out) if is_partial(folder))
+    return tuple(folder / LOGS for folder in part_runs if _writer_pid(folder) is None)
+
+
 def find_run(out: Path, name: str) -> Path:
     """The folder of one run.
 
@@ -242,6 +257,8 @@ def _summary(folder: Path) -> RunSummary:
         )
     pid = _writer_pid(folder)
     note = None
+    if published and can_retry(manifest, folder):
+        note = "`bench resume --retry-failed` tries its failed launches again"
     if not published:
         note = (
             "`bench resume` goes on with it" if pid is None else f"being written by process {pid}"

@@ -13,26 +13,27 @@ from bench.clock import utc_now
 from bench.errors import StoreError
 from bench.store.cells import (
     FinishedCell,
-    drop_unfinished,
     finished_cell_ids,
     read_cell,
     read_cell_samples,
     write_cell,
 )
-from bench.store.columns import SCHEMA_VERSION, STORED_TABLES
-from bench.store.disk import flush_folder, replace_file, sha256_of, take_lock, writing
+from bench.store.columns import STORED_TABLES
+from bench.store.disk import flush_folder, replace_file, sha256_of, writing
 from bench.store.layout import (
     CELLS,
     LOCK,
     LOGS,
-    MANIFEST,
-    PARTIAL,
     SCENARIO,
     checked_name,
-    is_partial,
     table_file,
 )
-from bench.store.manifest import RunStatus, in_plan_order, read_manifest, write_manifest
+from bench.store.manifest import (
+    RunStatus,
+    in_plan_order,
+    missing_cell_ids,
+    write_manifest,
+)
 from bench.store.parquet import concatenate, write_table
 from bench.store.records import measurements_table
 
@@ -254,12 +255,21 @@ class RunWriter:
             self.folder.rename(place)
             self.folder = place
             flush_folder(place.parent)
-        # From here on the run is published; what is removed now is no part of it.
-        shutil.rmtree(place / CELLS, ignore_errors=True)
+        # From here on the run is published; what is removed now is no part of it. With cells
+        # missing their parts stay, so that the run can be reopened for the rest.
+        if not missing_cell_ids(self.manifest, self.finished_cells()):
+            shutil.rmtree(place / CELLS, ignore_errors=True)
         with suppress(OSError):
             (place / LOCK).unlink()
         self.close()
         return place
+
+    def discard(self) -> None:
+        """Remove a part-run in which nothing was measured, and let go of it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.parent.rmdir()  # the scenario's folder, if nothing else is in it
+        self.close()
 
     def close(self) -> None:
         """Let go of the run; what is on the disk stays."""
@@ -287,86 +297,3 @@ class RunWriter:
         logs = sorted(f"{LOGS}/{log.name}" for log in (self.folder / LOGS).glob("*.log"))
         with writing("the hashes of the files", self.folder):
             return {name: sha256_of(self.folder / name) for name in (*names, *logs)}
-
-
-def create_run(out: Path, *, scenario_text: str, manifest: Manifest) -> RunWriter:
-    """Begin a run in a folder of its own.
-
-    Args:
-        out: The results folder; made when it is not there.
-        scenario_text: The scenario, verbatim.
-        manifest: From `new_manifest`.
-
-    Raises:
-        StoreError: A run of this id is there already.
-        DiskError: The folder cannot be written.
-    """
-    run_id = checked_name(manifest.run_id)
-    folder = out.absolute() / checked_name(manifest.scenario)
-    path = folder / f"{PARTIAL}{run_id}"
-    with writing("a run", path):
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            path.mkdir()  # of two runs of one id, one gets no further
-        except FileExistsError:
-            raise StoreError(f"run {run_id} is in {folder} already") from None
-    try:
-        return _filled(path, scenario_text=scenario_text, manifest=manifest)
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-
-
-def _filled(path: Path, *, scenario_text: str, manifest: Manifest) -> RunWriter:
-    if path.with_name(manifest.run_id).exists():
-        raise StoreError(f"run {manifest.run_id} is in {path.parent} already")
-    lock = take_lock(path / LOCK)
-    try:
-        with writing("a run", path):
-            (path / LOGS).mkdir()
-            (path / CELLS).mkdir()
-            replace_file(path / SCENARIO, lambda file: file.write(scenario_text.encode()))
-        write_manifest(path, manifest)
-        with writing("a run", path):
-            flush_folder(path.parent)
-    except BaseException:
-        os.close(lock)
-        raise
-    return RunWriter(path, manifest, lock)
-
-
-def open_part_run(path: Path) -> RunWriter:
-    """Take hold of a part-run, to go on with it; `check_resumable` and `begin_session` come next.
-
-    Args:
-        path: Its folder, e.g. from `find_run`.
-
-    Raises:
-        StoreError: It is published, being written (the message names the process), damaged, of
-            another schema version, or not there.
-        DiskError: The folder cannot be written.
-    """
-    path = path.absolute()
-    if not is_partial(path):
-        what = "published: there is nothing to resume" if (path / MANIFEST).is_file() else "no run"
-        raise StoreError(f"{path} is {what}", hint="`bench list` shows which runs can be resumed")
-    _resumable_manifest(path)  # before the lock: a folder without a run gets no lock file
-    lock = take_lock(path / LOCK)
-    try:
-        manifest = _resumable_manifest(path)
-        drop_unfinished(path)
-    except BaseException:
-        os.close(lock)
-        raise
-    return RunWriter(path, manifest, lock)
-
-
-def _resumable_manifest(path: Path) -> Manifest:
-    manifest = read_manifest(path)
-    if manifest.schema_version != SCHEMA_VERSION:
-        raise StoreError(
-            f"cannot resume {manifest.run_id}: its schema_version is {manifest.schema_version}, "
-            f"this specdyno writes {SCHEMA_VERSION}",
-            hint="resume it with the specdyno that began it, or begin a new run",
-        )
-    return manifest

@@ -8,6 +8,7 @@ from pathlib import Path
 import case_checks
 import case_checks_arguments
 import case_checks_logs
+import case_checks_nightly
 import case_checks_results
 import pytest
 import pytest_asyncio
@@ -24,6 +25,7 @@ CHECKS = (
     case_checks.CHECKS
     | case_checks_arguments.CHECKS
     | case_checks_logs.CHECKS
+    | case_checks_nightly.CHECKS
     | case_checks_results.CHECKS
 )
 """The check of each kind of case."""

@@ -7,7 +7,7 @@ import pytest
 from bench_command import GOLDEN
 
 HELP = GOLDEN / "help"
-COMMANDS = ("run", "resume", "list", "show", "schema", "simulate")
+COMMANDS = ("run", "resume", "list", "show", "schema", "simulate", "selftest", "card", "nightly")
 
 
 @pytest.mark.parametrize("name", ["bench", *COMMANDS])

@@ -49,7 +49,12 @@ def test_a_mistake_is_told(arguments, code, told, bench):
     [
         (
             ("--attach", "http://127.0.0.1:9"),
-            ["no cell was measured", "http://127.0.0.1:9", "is the URL right", "bench resume"],
+            [
+                "no cell was measured. Arm baseline: asked to measure the server at http://127.",
+                ": no connection to 127.0.0.1:9, connection refused\n       Is the URL right, and",
+                "server run?\n       Nothing was measured, and nothing is kept of this run.\n",
+                "baseline: measuring the server at http://127.0.0.1:9\n",
+            ],
         ),
         (
             ("--set", "server.launcher.command=[/no/such/program]"),
@@ -62,6 +67,35 @@ def test_a_server_that_cannot_be_had_is_told(options, told, tmp_path):
     assert (code, out) == (3, "")
     for text in told:
         assert text in err
+
+
+def test_of_a_server_that_does_not_answer_no_part_run_is_left(bench, tmp_path):
+    code, _, err = run_bench("run", QUICK, "--attach", "http://127.0.0.1:9", cwd=tmp_path)
+    assert code == 3
+    assert "ssl" not in err
+    assert "launch" not in err  # nothing was launched
+    assert bench("list")[1].startswith("no runs in results")
+
+
+def test_a_message_of_several_lines_has_its_name_on_the_first_alone(bench, tmp_path):
+    (tmp_path / "bad.yaml").write_text("name: x\nquestion: y\nserver: {gpu: 8}\n")
+    _, _, err = bench("run", "bad.yaml")
+    first, *others = err.splitlines()
+    assert first.startswith("bench: bad.yaml:")
+    assert len(others) > 2
+    assert all(line.startswith("       bad.yaml:") for line in others)
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--admin-api-key"])
+def test_a_key_is_read_from_one_place(option, bench):
+    code, _, err = bench("run", QUICK, f"{option}-env", "A", f"{option}-file", "b")
+    assert code == 2
+    assert f"{option}-env and {option}-file" in err
+    code, _, err = bench(
+        "run", QUICK, "--attach", "http://x", "--exclusive", f"{option}-env", "NO"
+    )
+    assert code == 2
+    assert "the environment variable NO, which is empty or not there" in err
 
 
 def test_every_mistake_of_a_scenario_is_told_with_its_line(bench, tmp_path):

@@ -48,10 +48,57 @@ def test_what_the_rules_advise_is_told_before_a_run(bench):
     plan = json.loads(bench("run", TINY, "--sim", "--dry-run", "--json", *wide)[1])
     [finding] = plan["findings"]
     assert (finding["kind"], finding["arm"]) == ("arguments_advice", "eagle3")
-    assert finding["message"].startswith("C3: num_draft_tokens was 9 and becomes")
+    assert finding["message"].startswith("num_draft_tokens was 9 and becomes")
+    assert finding["message"].endswith("(rule C3, docs/arguments.md).")
     printed = bench("run", TINY, "--sim", "--dry-run", *wide)[1]
     assert "NOTE arguments_advice" in printed
-    assert "C3: num_draft_tokens was 9" in printed
+    assert "num_draft_tokens was 9" in printed
+
+
+def rows(printed):
+    """The launches as printed: arm, pair, cells, what they are expected to take."""
+    lines = printed.partition("launch  arm")[2].partition("\n\n")[0].splitlines()[1:]
+    return [line.split(maxsplit=1)[1] for line in lines]
+
+
+def test_a_budget_says_first_what_fits_and_marks_what_is_dropped(bench):
+    whole = json.loads(bench("run", TINY, "--dry-run", "--json")[1])
+    took_s = [launch["estimated_s"] for launch in whole["launches"]]
+    budget = f"{sum(took_s[:3]):.0f}s"  # the first pair, and no part of the second
+    code, out, err = bench("run", TINY, "--dry-run", "--budget", budget)
+    assert (code, err) == (0, "")
+    title, kept, dropped, *_ = out.splitlines()
+    assert title.startswith("tiny:")
+    assert "4 of 12 cells fit, in 2 of 6 launches" in kept
+    assert dropped.startswith("Dropped, later pairs first")
+    assert "pairs 1, 2: chat load 1, chat" in dropped
+    assert [" dropped " in row for row in rows(out)] == [False] * 2 + [True] * 4
+    assert "4 cells in 2 launches: about" in out
+    answer = json.loads(bench("run", TINY, "--dry-run", "--budget", budget, "--json")[1])
+    assert answer["budget"]["fits"] is True
+    assert len(answer["budget"]["dropped_cells"]) == 8
+    assert len(answer["launches"]) == 6
+
+
+def test_a_budget_for_all_of_it_drops_nothing(bench):
+    code, out, _ = bench("run", TINY, "--dry-run", "--budget", "9h")
+    assert code == 0
+    assert "Budget 9.0 h: all of it fits" in out
+    assert "dropped" not in out
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_budget_that_a_run_would_refuse_is_refused(bench, more):
+    refused = bench("run", TINY, "--budget", "5m")
+    code, out, err = bench("run", TINY, "--dry-run", "--budget", "5m", *more)
+    assert (code, err) == (refused[0], refused[2])
+    assert code == 2
+    assert "--budget: 5 min are not enough" in err
+    if more:
+        assert json.loads(out)["budget"]["fits"] is False
+    else:
+        assert "Budget 5 min: nothing fits" in out
+        assert all(" dropped " in row for row in rows(out))
 
 
 def test_the_main_job_fits_a_morning_on_hardware_and_two_minutes_simulated(bench):

@@ -16,6 +16,7 @@ from bench.runner import (
     CellProgress,
     LaunchEnded,
     LaunchProgress,
+    LaunchReady,
     LaunchStarting,
     plan_of,
 )
@@ -34,6 +35,19 @@ def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(Printer, "is_terminal", True)
+
+
+def record_of(launch, **more):
+    return LaunchRecord(
+        launch_id="L00",
+        ordinal=launch.ordinal,
+        arm=launch.arm,
+        pair=launch.pair,
+        server_key="k",
+        argv=(),
+        started_ns=0,
+        **more,
+    )
 
 
 def measuring(cell):
@@ -69,6 +83,53 @@ def test_a_log_line_is_no_markup_and_is_cut_to_the_terminal(plan, terminal, caps
     assert "…" in live
 
 
+def attached_plan(*urls):
+    attach = tuple(zip(("baseline", "eagle3"), urls, strict=False))
+    made, _ = plan_of(Asked(scenario=Path(TINY), attach=attach))
+    return made
+
+
+def test_servers_that_run_already_take_turns_and_are_not_launched(capsys):
+    made = attached_plan("http://a:1", "http://b:2")
+    with Progress(made, "run-1", finished=set(), quiet=False) as progress:
+        for launch in made.launches:
+            progress.on_event(LaunchStarting(launch=launch, launches=4))
+        progress.on_event(LaunchEnded(record=record_of(made.launches[1], failure="gone")))
+    beginning, *turns, failed = capsys.readouterr().err.splitlines()
+    assert beginning.startswith("run-1: 4 cells on 2 running servers, about ")
+    assert turns == [
+        "turn 1/4 baseline: measuring the server at http://a:1",
+        "turn 2/4 eagle3: measuring the server at http://b:2",
+        "turn 3/4 eagle3: measuring the server at http://b:2",
+        "turn 4/4 baseline: measuring the server at http://a:1",
+    ]
+    assert failed == "  eagle3 failed: gone"
+
+
+def test_one_running_server_has_no_turns(capsys):
+    made = attached_plan("http://a:1")
+    with Progress(made, "run-1", finished=set(), quiet=False) as progress:
+        progress.on_event(LaunchStarting(launch=made.launches[0], launches=1))
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "baseline: measuring the server at http://a:1"
+    ]
+
+
+def test_what_a_start_was_spent_on_is_told(plan, capsys):
+    launch = plan.launches[0]
+    ready = record_of(launch, ready_ns=600 * 10**9, load_s=300.0, capture_s=45.4)
+    for is_simulated in (True, False):
+        made = replace(plan, simulated=is_simulated)
+        with Progress(made, "run-1", finished=set(), quiet=False) as progress:
+            progress.on_event(LaunchReady(record=ready))
+            progress.on_event(LaunchReady(record=replace(ready, load_s=None, capture_s=None)))
+    told = [line for line in capsys.readouterr().err.splitlines() if "ready" in line]
+    assert told == [
+        "  ready after 10 min (weights 5 min, CUDA graphs 45 s)",
+        "  ready after 10 min",
+    ]
+
+
 def test_elsewhere_there_is_no_live_line(plan, capsys):
     with Progress(plan, "run-1", finished=set(), quiet=False) as progress:
         progress.on_event(measuring(plan.launches[0].cells[0]))
@@ -80,16 +141,7 @@ def test_elsewhere_there_is_no_live_line(plan, capsys):
 
 def test_cells_of_a_failed_start_are_not_waited_for(plan, capsys):
     launch = plan.launches[0]
-    record = LaunchRecord(
-        launch_id="L00",
-        ordinal=0,
-        arm=launch.arm,
-        pair=0,
-        server_key="k",
-        argv=(),
-        started_ns=0,
-        failure="no GPU",
-    )
+    record = record_of(launch, failure="no GPU")
     with Progress(plan, "run-1", finished=set(), quiet=False) as progress:
         progress.on_event(LaunchStarting(launch=launch, launches=2))
         progress.on_event(LaunchEnded(record=record))

@@ -92,6 +92,7 @@ def list_options() -> list[str]:
     ServerArgs.add_cli_args(parser)
     lines = []
     kinds = {"int": "int", "float": "float", "human_readable_int": "size"}
+    kinds |= dict.fromkeys(("loads", "json_list_type", "parse_cuda_graph_config_arg"), "json")
     for action in parser._actions:
         if action.dest == "help":
             continue
@@ -100,7 +101,11 @@ def list_options() -> list[str]:
             kind = "flag"
         elif action.nargs in {"+", "*"}:
             kind += "s"
-        lines.append(" ".join((action.dest, kind, *action.option_strings)))
+        kind += "?" if action.nargs in {"*", "?"} else ""
+        choices = (
+            [] if action.choices is None else ["=" + ",".join(sorted(map(str, action.choices)))]
+        )
+        lines.append(" ".join((action.dest, kind, *action.option_strings, *choices)))
     return lines
 
 

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import signal
-import sys
 
 import pytest
 import pytest_asyncio
@@ -23,7 +22,6 @@ from scripted import (
 )
 
 from bench import clock
-from bench.load.frames import Job, JobEnd, Outcome, Ready, Request, framed, from_worker, read_frame
 from bench.load.generator import LoadClient, open_client
 from bench.load.process import WorkerProcess, start_worker
 from bench.model import Api, Load, RequestStatus, Timeouts, TokenSource
@@ -338,38 +336,15 @@ async def test_a_lost_worker_loses_its_requests_but_not_the_client():
         assert {s.status for s in again.samples} == {RequestStatus.OK}
 
 
-async def start_bare_worker():
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.load.worker",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert isinstance(from_worker(await read_frame(worker.stdout)), Ready)
-    return worker
-
-
-def bare_job(served, requests: int) -> Job:
-    body = b'{"max_completion_tokens": 5000}'
-    return Job(
-        base_url=served.base_url,
-        api_key=None,
-        path="v1/chat/completions",
-        requests=[Request(index, body) for index in range(requests)],
-        slots=[0, 1],
-        request_s=60.0,
-        connect_s=5.0,
-        drain_s=5.0,
-        keep_text=False,
-        connections=2,
-    )
-
-
 async def test_a_busy_worker_ends_with_its_input():
-    async with serve(gap_s=0.005) as served:
-        worker = await start_bare_worker()
-        worker.stdin.write(framed(bare_job(served, 8)))
+    cell = make_cell(requests=20, workload=make_workload(max_output_tok=5000))
+    async with serve(gap_s=0.005) as served, client_of(served) as client:
+        load = asyncio.create_task(client.run_cell(cell, model_name="m"))
         await until(lambda: served.in_flight == 2)
-        worker.stdin.close()
-        assert await asyncio.wait_for(worker.wait(), 5.0) == 0
+        [worker] = client._workers
+        worker._process.stdin.close()
+        assert await asyncio.wait_for(worker._process.wait(), 5.0) == 0
+        assert {s.status for s in (await load).samples} == {RequestStatus.WORKER_LOST}
 
 
 async def test_outcomes_are_told_as_requests_end():
@@ -381,17 +356,14 @@ async def test_outcomes_are_told_as_requests_end():
         return web.Response()
 
     seen_by_server: list[int] = []
-    async with serve(quick_then_never) as served:
-        worker = await start_bare_worker()
-        worker.stdin.write(framed(bare_job(served, 8)))
-        told = []
-        while len(told) < 3:
-            message = from_worker(await read_frame(worker.stdout))
-            assert not isinstance(message, JobEnd)
-            told += [message] if isinstance(message, Outcome) else []
-        worker.stdin.close()
-        await asyncio.wait_for(worker.wait(), 5.0)
-    assert {outcome.stream.status for outcome in told} == {RequestStatus.OK}
+    async with serve(quick_then_never) as served, client_of(served) as client:
+        load = asyncio.create_task(client.run_cell(make_cell(), model_name="m"))
+        [worker] = client._workers
+        await until(lambda: len(list(worker.outcomes())) == 3)
+        assert {outcome.stream.status for outcome in worker.outcomes()} == {RequestStatus.OK}
+        assert not load.done()
+        client.cancel()
+        await load
 
 
 async def test_a_fast_clock_is_the_same_clock_in_the_worker(monkeypatch):

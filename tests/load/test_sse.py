@@ -80,6 +80,23 @@ def test_events_do_not_depend_on_the_splits(data, cuts):
     assert (events, parser.close()) == expected
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(
+        st.sampled_from([b"data: {}\n\n", b"data: a\nb\n\n", b"data: \n\n", b"data: x\r\n\r\n"])
+        | st.lists(PARTS, max_size=4).map(b"".join),
+        max_size=10,
+    )
+)
+def test_the_short_way_for_whole_events_makes_no_difference(pieces):
+    parser, plain = EventParser(), EventParser()
+    for piece in pieces:
+        data = parser.whole_event(piece)
+        events = parser.feed(piece) if data is None else [Event("", data)]
+        assert events == plain.feed(piece)
+    assert parser.close() == plain.close()
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=40)))
 def test_data_comes_through_unchanged_byte_by_byte(payloads):

@@ -17,14 +17,18 @@ def caps(planned):
 
 
 def test_warm_up_comes_first_with_caps_that_set_slots_out_of_step():
-    cell = make_cell(warmup_requests=40, requests=3, workload=make_workload(max_output_tok=800))
+    cell = make_cell(
+        load=Load(kind="closed", concurrency=20),
+        warmup_requests=40,
+        requests=3,
+        workload=make_workload(max_output_tok=800),
+    )
     planned = plan(cell)
     assert [r.phase for r in planned] == ["warmup"] * 40 + ["measure"] * 3
-    warm = caps(planned)[:40]
-    assert min(warm) >= 100
-    assert max(warm) <= 800
-    assert len(set(warm)) > 20
-    assert caps(planned)[40:] == [800] * 3
+    first = caps(planned)[:20]
+    assert sorted(first) == list(range(40, 801, 40))
+    assert first != sorted(first)
+    assert caps(planned)[20:] == [800] * 23
 
 
 def test_bodies_are_the_same_bytes_in_every_arm_and_pair():

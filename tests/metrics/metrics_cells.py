@@ -229,6 +229,28 @@ def healthy_telemetry(samples: list[RequestSample], *, gpus: int = 0) -> list[Te
     return points
 
 
+def changed(samples, which, **changes):
+    """The samples with the chosen measured ones changed."""
+    measured = [s.index for s in samples if s.phase == "measure"]
+    chosen = set(measured[which])
+    return [dataclasses.replace(s, **changes) if s.index in chosen else s for s in samples]
+
+
+def with_series(samples, name, value, *, gpus=0, source="server"):
+    """Healthy telemetry in which one series has another value in every reading."""
+    points = [p for p in healthy_telemetry(samples, gpus=gpus) if p.name != name]
+    times = sorted({p.t_ns for p in points})
+    return points + [point(name, t, value, rank=0, source=source) for t in times]
+
+
+def with_counter(samples, name, total):
+    """Healthy telemetry in which a counter grows by another total over the cell."""
+    points = [p for p in healthy_telemetry(samples) if p.name != name]
+    times = sorted({p.t_ns for p in points})
+    span = times[-1] - times[0]
+    return points + [point(name, t, 7 + total * (t - times[0]) / span) for t in times]
+
+
 def run_summarize(
     *,
     speculative: bool = False,

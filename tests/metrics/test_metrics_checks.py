@@ -7,6 +7,8 @@ from metrics_cells import (
     MS,
     STEP_MS,
     STEPS,
+    changed,
+    closed,
     healthy_samples,
     healthy_telemetry,
     make_cell,
@@ -16,6 +18,8 @@ from metrics_cells import (
     make_workload,
     point,
     run_summarize,
+    with_counter,
+    with_series,
 )
 
 from bench.metrics import checks
@@ -36,28 +40,6 @@ NOTE, SUSPECT, INVALID = Severity.NOTE, Severity.SUSPECT, Severity.INVALID
 def found(**given):
     _, findings = run_summarize(**given)
     return {f.kind: f.severity for f in findings}
-
-
-def changed(samples, which, **changes):
-    """The samples with the chosen measured ones changed."""
-    measured = [s.index for s in samples if s.phase == "measure"]
-    chosen = set(measured[which])
-    return [dataclasses.replace(s, **changes) if s.index in chosen else s for s in samples]
-
-
-def with_series(samples, name, value, *, gpus=0, source="server"):
-    """Healthy telemetry in which one series has another value in every reading."""
-    points = [p for p in healthy_telemetry(samples, gpus=gpus) if p.name != name]
-    times = sorted({p.t_ns for p in points})
-    return points + [point(name, t, value, rank=0, source=source) for t in times]
-
-
-def with_counter(samples, name, total):
-    """Healthy telemetry in which a counter grows by another total over the cell."""
-    points = [p for p in healthy_telemetry(samples) if p.name != name]
-    times = sorted({p.t_ns for p in points})
-    span = times[-1] - times[0]
-    return points + [point(name, t, 7 + total * (t - times[0]) / span) for t in times]
 
 
 @pytest.mark.parametrize("speculative", [False, True])
@@ -229,6 +211,27 @@ def test_scatter_is_no_drift():
     assert K.DRIFTING not in found(samples=slower_in_the_end(scattered))
 
 
+@pytest.mark.parametrize(
+    ("each", "words"),
+    [
+        (9, "18 requests were measured: one that takes twice as long changes tok/s by up to 5%"),
+        (2, "the window is 1.7 requests long: drift cannot be told from slots that move in waves"),
+    ],
+)
+def test_few_requests(each, words):
+    _, findings = run_summarize(samples=healthy_samples(each=each))
+    (few,) = findings
+    assert (few.kind, few.severity) == (K.FEW_REQUESTS, NOTE)
+    assert words in few.message
+
+
+def test_enough_requests_are_not_few():
+    assert found(samples=healthy_samples(each=10)) == {}
+    assert (
+        found(samples=healthy_samples(each=5, concurrency=4), cell=make_cell(load=closed(4))) == {}
+    )
+
+
 # -- output
 
 
@@ -262,6 +265,13 @@ def test_lengths_censored():
     assert found(samples=tail) == {}
 
 
+def test_a_cap_below_every_answer_is_the_length_that_was_asked_for():
+    every = changed(healthy_samples(), slice(None), finish_reason="length")
+    assert found(samples=every) == {}
+    most = changed(healthy_samples(), slice(0, 18), finish_reason="length")
+    assert found(samples=most) == {K.LENGTHS_CENSORED: NOTE}
+
+
 def test_ignore_eos_says_it_instead():
     capped = changed(healthy_samples(), slice(None), finish_reason="length")
     cell = make_cell(workload=make_workload(ignore_eos=True))
@@ -291,6 +301,28 @@ def test_telemetry_missing():
         K.TELEMETRY_MISSING: NOTE,
         K.SIMULATED: NOTE,
     }
+
+
+def missing(**more):
+    _, findings = run_summarize(**more)
+    return [f.message for f in findings if f.kind is K.TELEMETRY_MISSING]
+
+
+def test_why_telemetry_is_missing_is_told():
+    [told] = missing(telemetry=[], unread="the server has no /metrics")
+    assert told.startswith("the server's metrics could not be read (the server has no /metrics):")
+    [told] = missing(telemetry=[])  # a reason that is not known is not made up
+    assert told.startswith("the server's metrics could not be read: queueing")
+    watched = healthy_telemetry(healthy_samples())
+    [told] = missing(telemetry=watched, unread="the last reading failed: gone")
+    assert "some of the server's metrics could not be read (the last reading failed: gone)" in told
+    [told] = missing(telemetry=watched, gpus=1, gpus_unread="no gpu_watch command")
+    assert told.startswith("the GPUs could not be watched (no gpu_watch command): throttling")
+    powered = [*watched, point("power_w", 300.0, watched[0].t_ns, source="gpu", rank=0)]
+    [told] = missing(telemetry=powered, gpus=1, gpus_unread="ssh ended with status 255")
+    assert told.startswith("the GPUs were watched in part (ssh ended with status 255)")
+    assert missing(telemetry=powered, gpus=1) == []
+    assert missing(telemetry=watched) == []
 
 
 def test_scrapes_that_do_not_enclose_the_cell_compare_nothing():
@@ -568,16 +600,42 @@ def test_a_single_token_needs_no_verify_step():
     assert K.ACCEPTANCE_MISSING not in found(speculative=True, samples=samples)
 
 
-def test_stalls_make_the_mean_step_longer_than_the_usual_gap():
-    stalled = [
+def stalled(after_ms):
+    """The second half of every answer comes later by so much."""
+    return [
         dataclasses.replace(
             s,
-            event_ns=tuple(t + (300 * MS if k > 20 else 0) for k, t in enumerate(s.event_ns)),
-            ended_ns=s.ended_ns + 300 * MS,
+            event_ns=tuple(t + (after_ms * MS if k > 20 else 0) for k, t in enumerate(s.event_ns)),
+            ended_ns=s.ended_ns + after_ms * MS,
         )
         for s in healthy_samples(speculative=True)
     ]
-    assert found(speculative=True, samples=stalled)[K.CYCLE_DISAGREES] is NOTE
+
+
+def test_stalls_that_no_prefill_explains_are_told():
+    assert found(speculative=True, samples=stalled(300))[K.CYCLE_DISAGREES] is NOTE
+
+
+def test_stalls_while_another_awaits_its_first_token_are_the_schedulers():
+    # The slots' requests overlap by two thirds: each is sent in the middle of the other's stall.
+    samples = stalled(300)
+    waits = [
+        dataclasses.replace(
+            other,
+            index=1000 + other.index,
+            slot=0,
+            phase="warmup",
+            event_ns=tuple(t + 600 * MS for t in other.event_ns),
+            sent_ns=s.event_ns[20] + 1,
+            ended_ns=other.ended_ns + 600 * MS,
+        )
+        for s, other in zip(samples, samples, strict=True)
+    ]
+    measurement, findings = run_summarize(
+        speculative=True, samples=[*samples, *waits], telemetry=[], effective=None
+    )
+    assert measurement.cycle_ms > 1.1 * measurement.cycle_from_gaps_ms
+    assert K.CYCLE_DISAGREES not in {f.kind for f in findings}
 
 
 def test_a_mean_step_shorter_than_the_usual_gap_cannot_be():

@@ -156,6 +156,9 @@ def test_common_beginnings_are_counted_in_blocks():
     assert common_chars(a, Output(text_sha256="a", block_hashes=(1, 2, 3))) == float("inf")
 
 
+KV = "the KV cache's tokens (--max-total-tokens)"
+
+
 def test_configuration_that_differs_beside_speculation_is_noted():
     effective = {
         "baseline-0": make_effective(),
@@ -167,7 +170,21 @@ def test_configuration_that_differs_beside_speculation_is_noted():
         Severity.NOTE,
         "eagle3",
     )
-    assert found.message == "max_total_num_tokens: 100000 -> 90000."
+    assert found.message == f"{KV}: 100000 in the baseline, 90000 in eagle3."
+
+
+def test_a_difference_is_called_by_sglangs_argument():
+    effective = {
+        "baseline-0": make_effective(other=(("chunked_prefill_size", "8192"),)),
+        "eagle3-0": make_effective(
+            speculative=True, other=(("chunked_prefill_size", "4096"), ("of_its_own", "1"))
+        ),
+    }
+    (found,) = findings_of(arm_cell("baseline"), arm_cell("eagle3"), effective=effective)
+    assert found.message == (
+        "--chunked-prefill-size: 8192 in the baseline, 4096 in eagle3; "
+        "of_its_own: unset in the baseline, 1 in eagle3."
+    )
 
 
 def test_a_value_that_only_follows_from_another_is_not_told_beside_it():
@@ -177,12 +194,14 @@ def test_a_value_that_only_follows_from_another_is_not_told_beside_it():
         "eagle3-0": make_effective(speculative=True, other=derived, max_total_num_tokens=90_000),
     }
     (found,) = findings_of(arm_cell("baseline"), arm_cell("eagle3"), effective=effective)
-    assert found.message == "max_total_num_tokens: 100000 -> 90000."
+    assert found.message == f"{KV}: 100000 in the baseline, 90000 in eagle3."
     effective["baseline-0"] = make_effective(
         other=effective["baseline-0"].other, max_total_num_tokens=90_000
     )
     (found,) = findings_of(arm_cell("baseline"), arm_cell("eagle3"), effective=effective)
-    assert found.message == "max_req_input_len: 99994 -> 89994."
+    assert found.message == (
+        "the longest input (--context-length): 99994 in the baseline, 89994 in eagle3."
+    )
 
 
 @pytest.mark.parametrize(("limit", "severity"), [("1", Severity.SUSPECT), ("48", Severity.NOTE)])

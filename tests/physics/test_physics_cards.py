@@ -12,6 +12,7 @@ from bench.errors import InputError
 from bench.physics import (
     accept_len_tok,
     load_acceptance,
+    load_draft,
     load_hardware,
     load_target,
     reach_of,
@@ -25,17 +26,48 @@ chances = st.lists(st.floats(0, 1), min_size=1, max_size=8).map(
 )
 
 
-def test_every_card_loads():
-    for path in CARDS.glob("hardware/*.yaml"):
-        card = load_hardware(path.stem)
-        sizes = [size for size, _ in card.allreduce_us]
-        assert sizes == sorted(set(sizes))
-        assert card.source
-    for path in CARDS.glob("targets/*.yaml"):
-        assert load_target(path.stem).source
-    names = [path.stem for path in CARDS.glob("acceptance/*.yaml")]
-    assert all(load_acceptance(name).source for name in names)
-    assert len(names) == 3
+def names(kind: str) -> list[str]:
+    return sorted(path.stem for path in CARDS.glob(f"{kind}/*.yaml"))
+
+
+def test_there_are_cards_of_every_kind():
+    assert {"rtx-pro-6000-x8", "h200-x8", "h100-x1", "b200-x8"} <= set(names("hardware"))
+    assert {
+        "kimi-k2.5",
+        "deepseek-v3",
+        "llama-3.1-8b",
+        "llama-3.3-70b",
+        "qwen3-30b-a3b",
+    } <= set(names("targets"))
+
+
+@pytest.mark.parametrize("name", names("hardware"))
+def test_hardware_loads(name):
+    card = load_hardware(name)
+    sizes = [size for size, _ in card.allreduce_us]
+    assert sizes == sorted(set(sizes))
+    assert (card.gpus > 1) == bool(sizes) == (card.links is not None)
+    assert card.source
+
+
+@pytest.mark.parametrize("name", names("targets"))
+def test_targets_load_with_their_draft(name):
+    card = load_target(name)
+    assert card.source
+    assert card.draft is not None
+    assert card.draft.hidden == card.hidden
+
+
+@pytest.mark.parametrize("name", names("drafts"))
+def test_drafts_load(name):
+    assert load_draft(name).source
+
+
+@pytest.mark.parametrize("name", names("acceptance"))
+def test_acceptance_loads(name):
+    card = load_acceptance(name)
+    assert card.source
+    assert card.method
 
 
 @pytest.mark.parametrize(
@@ -114,3 +146,83 @@ def test_a_tree_accepts_no_less_than_its_best_branches_and_at_most_its_depth(
 def test_a_tree_needs_its_size():
     with pytest.raises(InputError, match="num_draft_tokens"):
         tree_reach((0.5,), num_steps=2, topk=2)
+
+
+def test_cards_by_path(tmp_path):
+    own = tmp_path / "mine.yaml"
+    own.write_text((CARDS / "hardware" / "h200-x8.yaml").read_text().replace("4800", "4900"))
+    card = load_hardware(str(own))
+    assert (card.name, card.bandwidth_gb_per_s) == ("mine", 4900)
+    text = (CARDS / "targets" / "llama-3.1-8b.yaml").read_text()
+    (tmp_path / "target.yaml").write_text(text)
+    assert load_target(str(tmp_path / "target.yaml")).draft == load_draft("llama-3.1-8b-eagle3")
+    draft = (CARDS / "drafts" / "llama-3.1-8b-eagle.yaml").read_text()
+    (tmp_path / "beside.yml").write_text(draft)
+    (tmp_path / "target.yaml").write_text(
+        text.replace("draft: llama-3.1-8b-eagle3", "draft: beside.yml")
+    )
+    assert load_target(str(tmp_path / "target.yaml")).draft.method == "EAGLE"
+    (tmp_path / "drafts.yaml").write_text("reach: [0.5, 0.25]\nsource: a test\n")
+    assert load_acceptance(str(tmp_path / "drafts.yaml")).reach == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "wanted fields"),
+        ("- 1\n", "wanted fields"),
+        ("reach: [0.5\n", "no YAML"),
+        ("reach: [0.5]\nreech: 1\n", "reech: no such field. Did you mean 'reach'"),
+        ("source: x\n", "reach: missing"),
+        ("reach: 0.5\n", "reach: wanted a list"),
+        ("reach: [0.5, true]\n", "reach: wanted a list"),
+        ("reach: [0.5]\nrequest_sd: much\n", "request_sd: wanted a number"),
+        ("reach: [0.5]\nposition: [1, 2]\n", "position: wanted a list"),
+        ("reach: [0.5]\ncategories: [1]\n", "categories: wanted"),
+        ("reach: [0.5]\ncategories: {a: 1}\n", "categories.a: wanted a list"),
+        ("reach: [0.5, 0.6]\n", "falling numbers"),
+    ],
+)
+def test_a_wrong_file_is_told_where_and_what(text, said, tmp_path):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_acceptance(str(path))
+    assert said in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "load", "old", "new", "said"),
+    [
+        ("hardware", load_hardware, "gpus: 8", "gpus: eight", "gpus: wanted a number"),
+        ("hardware", load_hardware, "gpus: 8", "gpus: true", "gpus: wanted a number"),
+        ("hardware", load_hardware, "[4096, 4.5]", "[4096]", "allreduce_us: wanted a list"),
+        ("hardware", load_hardware, "[4096, 4.5]", "[99999, 4.5]", "sizes that rise"),
+        ("hardware", load_hardware, "transport: nvlink", "transport: wire", "nvlink or pcie"),
+        ("hardware", load_hardware, "nvls: true", "nvls: 1", "true or false"),
+        ("targets", load_target, "shards: 1}", "shards: one}", "parts[0], shards"),
+        ("targets", load_target, "parts:", "partz:", "parts: wanted a list"),
+        ("targets", load_target, "draft: kimi-k2.5-eagle3", "draft: kimi", "no draft card 'kimi'"),
+        ("targets", load_target, "draft: kimi-k2.5-eagle3", "draft: 3", "draft: wanted fields"),
+        ("targets", load_target, "hidden: 7168", "name: x", "name: no such field"),
+    ],
+)
+def test_a_wrong_field_is_told_where_and_what(kind, load, old, new, said, tmp_path):
+    shipped = {"hardware": "h200-x8", "targets": "kimi-k2.5"}[kind]
+    text = (CARDS / kind / f"{shipped}.yaml").read_text()
+    assert old in text
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError) as caught:
+        load(str(path))
+    told = str(caught.value).replace(": shards", ", shards")
+    assert said in told
+
+
+def test_a_path_that_leads_nowhere(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        load_target(str(tmp_path / "none.yaml"))
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        load_target(str(tmp_path / "folder.yaml"))

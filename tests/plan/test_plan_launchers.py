@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from bench.errors import ScenarioError
+from bench.http import redact
 from bench.plan import make_plan
 
 
@@ -49,6 +50,36 @@ def test_ssh_quotes_for_the_remote_shell_alone(loaded, small):
         assert shlex.split(command[-1])[-1] == "/tmp/{name}.pid"
     assert found.gpu_watch[-1] == "100"
     assert "nvidia-smi" in found.gpu_watch
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        *("http://[:{port}", "ftp://{host}", "{host}:{port}", "http://{host}:{port", "http://"),
+        *(
+            "http://{host}:port",
+            "http://{host}:0",
+            "http://{host}:99999",
+            "/",
+            "http://a b:{port}",
+        ),
+    ],
+)
+def test_an_address_that_nobody_could_reach_is_refused_when_it_is_planned(loaded, small, base_url):
+    for launcher in (
+        {"kind": "docker", "image": "i"},
+        {"kind": "template", "host": "h", "start": ["run", "{argv}"], "stop": ["end"]},
+    ):
+        with pytest.raises(ScenarioError, match=r"base_url: makes '.*', which is no address"):
+            template(loaded, small, **launcher, base_url=base_url)
+
+
+@pytest.mark.parametrize(
+    "base_url", ["http://{host}:{port}", "https://[::1]:{local_port}/a", "http://h"]
+)
+def test_addresses_that_can_be_reached(loaded, small, base_url):
+    launcher = {"kind": "template", "start": ["run", "{argv}"], "stop": ["end"], "host": "me@h"}
+    assert template(loaded, small, **launcher, base_url=base_url).kind == "template"
 
 
 def test_a_job_is_ended_by_its_name(loaded, small):
@@ -171,8 +202,9 @@ def test_a_secret_in_a_scenario_is_refused_and_not_repeated(loaded, small, key, 
     with pytest.raises(ScenarioError) as caught:
         make_plan(loaded(small))
     assert f" {place}: " in str(caught.value)
-    assert "holds a secret" in str(caught.value)
+    assert "a secret" in str(caught.value)
     assert "s3cr3t" not in str(caught.value)
+    assert redact(str(caught.value)) == str(caught.value)  # it is still read when it is printed
 
 
 def test_what_only_sounds_like_a_secret_is_none(loaded, small):

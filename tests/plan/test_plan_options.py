@@ -102,10 +102,72 @@ def test_an_attached_server_is_read_only_unless_it_is_exclusive(loaded, small):
         assert (server.exclusive, server.api_key) == (exclusive, key)
 
 
+def test_an_admin_key_comes_from_the_option_or_the_scenario(loaded, small):
+    small["server"]["admin_api_key"] = {"env": "OURS"}
+    ours, theirs = (KeySource(kind="env", place=place) for place in ("OURS", "THEIRS"))
+    for option, used in ((None, ours), (theirs, theirs)):
+        plan = make_plan(loaded(small), attach={"": URL}, admin_api_key=option)
+        assert plan.launches[0].server.admin_api_key == used
+        assert plan.launches[0].server.api_key is None
+    assert make_plan(loaded(small)).launches[0].server.admin_api_key == ours
+
+
+def test_workers_are_the_servers_or_an_arms_own(loaded, small):
+    small["server"]["worker_urls"] = ["http://w1:30000/", "http://w2:30000"]
+    small["arms"]["eagle3"]["worker_urls"] = ["https://w3/x"]
+    wanted = {
+        "baseline": ("http://w1:30000", "http://w2:30000"),
+        "eagle3": ("https://w3/x",),
+    }
+    for options in ({}, {"attach": {"baseline": URL, "eagle3": "http://r:1"}}):
+        plan = make_plan(loaded(small), **options)
+        assert {launch.arm: launch.server.worker_urls for launch in plan.launches} == wanted
+    small["arms"]["eagle3"]["worker_urls"] = []
+    plan = make_plan(loaded(small), only=["arm=eagle3"])
+    found = {launch.arm: launch.server.worker_urls for launch in plan.launches}
+    assert found["eagle3"] == ()
+
+
+def test_a_simulated_server_has_no_workers(loaded, with_sim):
+    with_sim["server"]["worker_urls"] = ["http://w1:1"]
+    plan = make_plan(loaded(with_sim), simulated=True)
+    assert {launch.server.worker_urls for launch in plan.launches} == {()}
+
+
+def test_ids_of_a_server_without_workers_are_what_they_were(loaded, small):
+    def ids():
+        plan = make_plan(loaded(small))
+        return [cell.cell_id for launch in plan.launches for cell in launch.cells]
+
+    before = ids()
+    small["server"]["worker_urls"] = []
+    assert ids() == before
+    small["server"]["worker_urls"] = ["http://w1:1"]
+    assert not set(ids()) & set(before)
+
+
+@pytest.mark.parametrize(
+    ("urls", "said"),
+    [
+        (["w1:30000"], "server.worker_urls.0: 'w1:30000' is no http or https URL"),
+        (["http://w1", "http://w1/"], "server.worker_urls.1: 'http://w1/' is given twice"),
+        (["http://me:secret-8@w1"], "'w1' has more than scheme, host, port and path"),
+        (["http://w1:0"], "has the port 0"),
+    ],
+)
+def test_worker_urls_that_are_none_are_rejected_with_their_line(loaded, small, urls, said):
+    small["server"]["worker_urls"] = urls
+    with pytest.raises(InputError) as caught:
+        make_plan(loaded(small))
+    assert said in str(caught.value)
+    assert "s.yaml:" in str(caught.value)
+    assert "secret-8" not in str(caught.value)
+
+
 def test_where_a_key_is_read_from_changes_no_id(loaded, small):
     ids = []
     for api_key in ({"env": "A"}, {"file": "./key"}, None):
-        small["server"]["api_key"] = api_key
+        small["server"]["api_key"] = small["server"]["admin_api_key"] = api_key
         plan = make_plan(loaded(small))
         ids.append([launch.server_key for launch in plan.launches])
         ids[-1] += [cell.cell_id for launch in plan.launches for cell in launch.cells]
@@ -167,6 +229,10 @@ def test_a_secret_in_a_url_is_not_repeated(loaded, small):
         ({"add_pairs": 1, "attach": {"": URL}}, "are no pairs"),
         ({"exclusive": True}, "no server is attached"),
         ({"api_key": KeySource(kind="env", place="A")}, "--api-key-env: no server is attached"),
+        (
+            {"admin_api_key": KeySource(kind="file", place="a")},
+            "--admin-api-key-file: no server is attached",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(loaded, small, options, found):

@@ -144,7 +144,9 @@ def test_the_other_settings_are_read_back(lab_run, arm):
 def test_what_differs_beside_speculation_is_told(lab_run):
     notes = lab_run.findings(Severity.NOTE)
     told = notes[notes.kind == FindingKind.CONFIG_DIFFERS_BESIDE_SPECULATION]
-    assert list(told.message) == ["disable_overlap_schedule: false -> true."]
+    assert list(told.message) == [
+        f"--disable-overlap-schedule: false in the baseline, true in {EAGLE3}."
+    ]
 
 
 def test_engine_columns(lab_run):

@@ -16,6 +16,8 @@ from bench.model import (
     TokenSource,
 )
 from bench.runner import Asked, start_run
+from bench.sglang.start_lines import NOT_TOLD, StartTimes
+from bench.telemetry import Readings
 
 SCENARIO = """\
 name: stand-in
@@ -95,7 +97,7 @@ class World:
     async def watch(self, _base_url, **_rest):
         self.journal.append("watch")
         try:
-            yield []
+            yield Readings()
         finally:
             self.journal.append("watched")
 
@@ -120,6 +122,10 @@ class Server:
     model_name: str = "model"
     gpu_indices: tuple = ()
     gpu_watch: tuple = ()
+    worker_urls: tuple = ()
+    gpus_unseen: str | None = None
+    admin_api_key: str | None = None
+    times: StartTimes = NOT_TOLD
     pid: int | None = 1
     ready_ns: int = field(default_factory=clock.now_ns)
     effective: EffectiveConfig = field(
@@ -147,6 +153,7 @@ class Server:
 class Client:
     world: World
     cancelled: bool = False
+    worker_pids: tuple[int, ...] = ()
 
     async def run_cell(self, cell, **_rest):
         await _call(self.world.begins, cell)

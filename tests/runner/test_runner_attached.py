@@ -5,13 +5,14 @@ import asyncio
 import pytest
 from bench_stand_ins import SCENARIO
 
+from bench.errors import ServerError
 from bench.http import open_session
 from bench.model import BASELINE, FindingKind, Timeouts
 from bench.plan import make_plan
 from bench.runner import Asked, run, start_run
 from bench.scenario import load_scenario
 from bench.server import start_server
-from bench.store import load_run
+from bench.store import load_run, open_results
 
 LONG, SHORT = "measure.steady_s=2", "measure.steady_s=0.2"
 
@@ -87,3 +88,32 @@ async def test_attached_arms_alternate_and_are_told_to_be_two_servers(simulated,
     assert FindingKind.LAUNCH_SPLIT not in kinds
     assert len(stored.comparisons) == 2
     assert {record.log_file for record in stored.manifest.launches} == {None}
+
+
+async def test_every_worker_behind_a_router_is_read_and_asked(simulated, tmp_path):
+    """The baseline's server takes the requests; both are said to be the workers behind it."""
+    workers = f"server.worker_urls=[{simulated[BASELINE]}, {simulated['eagle3']}]"
+    plan, writer = begin(
+        tmp_path,
+        {BASELINE: simulated[BASELINE]},
+        only=("load=2",),
+        exclusive=True,
+        overrides=(SHORT, workers),
+    )
+    folder = await run(plan, writer)
+    stored = load_run(folder)
+    telemetry = open_results(folder).telemetry()
+    running = telemetry[telemetry["name"] == "sglang:num_running_reqs"]
+    assert set(running["rank"].fillna(0)) == {0, 1000}
+    (unlike,) = [f for f in stored.findings if f.kind is FindingKind.CONFIG_NOT_AS_ASKED]
+    assert "the 2 workers of the server are not alike" in unlike.message
+    assert "speculative_algorithm: null | EAGLE3" in unlike.message
+    (record,) = stored.manifest.launches
+    assert record.effective.max_total_num_tokens > 0
+
+
+async def test_a_worker_that_is_not_there_is_told_before_anything_is_measured(simulated, tmp_path):
+    nobody = "server.worker_urls=[http://127.0.0.1:9]"
+    plan, writer = begin(tmp_path, {BASELINE: simulated[BASELINE]}, overrides=(SHORT, nobody))
+    with pytest.raises(ServerError, match=r"worker http://127\.0\.0\.1:9: no connection"):
+        await run(plan, writer)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from bench_stand_ins import begin
+from bench_stand_ins import begin, forever
 
 from bench import clock
-from bench.errors import InputError
+from bench.errors import InputError, ServerError
 from bench.model import FindingKind
 from bench.runner import Asked, Noted, run, start_run
 from bench.store import load_run
@@ -82,3 +82,82 @@ def test_a_budget_for_nothing_is_refused_before_anything_is_written(world, tmp_p
         start_run(asked, tmp_path / "other", command_line=["bench"])
     assert caught.value.hint
     assert not (tmp_path / "other").exists()
+
+
+# ------------------------------------------------------------------------- starts that take long
+
+
+@pytest.fixture
+def skip(monkeypatch):
+    """Make time pass: seconds of the world."""
+    monkeypatch.setattr("bench.runner.waiting.LOOK_S", 0.01)
+
+    def pass_by(seconds):
+        now_ns = clock.now_ns  # setting the clock's speed sets it anew: only now is it known
+        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + int(seconds * 1e9))
+
+    return pass_by
+
+
+async def test_a_start_that_is_not_over_when_the_time_is_is_cut_short(world, tmp_path, skip):
+    plan, writer = begin(tmp_path, pairs=2)
+
+    async def starts(arm):
+        if arm == "eagle3":
+            skip(1000)
+            await forever()
+
+    world.starts = starts
+    with_budget(writer, 100)
+    events = []
+    stored = load_run(await run(plan, writer, on_event=events.append))
+    assert world.journal[-1] == "start given up"
+    assert {(m.arm, m.pair) for m in stored.measurements} == {("baseline", 0)}
+    assert len(stored.measurements) == 2  # all that was finished stays
+    cut = stored.manifest.launches[-1]
+    assert cut.failure.startswith("cut short: its start was not over")
+    assert (cut.ready_ns, cut.stopped_ns is None) == (None, False)
+    assert FindingKind.LAUNCH_FAILED not in {f.kind for f in stored.findings}
+    (finding,) = [f for f in stored.findings if f.kind is FindingKind.BUDGET_DROPPED]
+    assert finding.message.startswith("6 cells did not fit")
+    assert "pair 0: chat load 1, chat load 2 (eagle3)" in finding.message
+    told = " ".join(event.text for event in events if isinstance(event, Noted))
+    assert "pair 0: chat load 1, chat load 2 (eagle3)" in told
+    assert "pair 1" in told
+
+
+async def test_a_first_start_that_is_cut_short_says_so(world, tmp_path, skip):
+    plan, writer = begin(tmp_path)
+
+    async def starts(_arm):
+        skip(1000)
+        await forever()
+
+    world.starts = starts
+    with_budget(writer, 100)
+    with pytest.raises(
+        ServerError, match=r"no cell was measured\. Arm baseline: cut short"
+    ) as told:
+        await run(plan, writer)
+    assert "--budget" in told.value.hint
+    assert load_run(writer.folder).manifest.launches[0].failure.startswith("cut short")
+
+
+async def test_cells_for_which_no_time_is_left_are_not_begun(world, tmp_path, skip):
+    """Nor is a cell that was begun cut short."""
+    plan, writer = begin(tmp_path)
+    with_budget(writer, 100)
+    world.starts = lambda _arm: skip(90)
+    world.loads = lambda _cell: skip(9)
+    stored = load_run(await run(plan, writer))
+    assert [(m.arm, m.load) for m in stored.measurements] == [("baseline", "1")]
+    (finding,) = [f for f in stored.findings if f.kind is FindingKind.BUDGET_DROPPED]
+    assert finding.message.startswith("3 cells did not fit")
+    assert "chat load 2 (baseline, eagle3)" in finding.message
+
+
+async def test_without_a_budget_a_start_takes_as_long_as_it_needs(world, tmp_path, skip):
+    plan, writer = begin(tmp_path)
+    world.starts = lambda _arm: skip(1e6)
+    stored = load_run(await run(plan, writer))
+    assert len(stored.measurements) == 4

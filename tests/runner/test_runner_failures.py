@@ -168,6 +168,25 @@ async def test_an_attached_server_that_is_gone_is_no_measured_cell(world, tmp_pa
     with pytest.raises(ServerError, match=r"nothing answers at .* any more"):
         await run(plan, writer)
     assert writer.finished_cells() == set()
+    assert writer.folder.exists()  # a server was started: its log is worth keeping
+
+
+async def test_of_attached_servers_that_do_not_answer_nothing_is_kept(world, tmp_path):
+    world.starts = always("no connection")
+    plan, writer = begin(tmp_path, attach=(("", "http://a"), ("eagle3", "http://b")))
+    with pytest.raises(
+        ServerError, match=r"no cell was measured\. The first failure, arm baseline"
+    ):
+        await run(plan, writer)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+async def test_what_was_measured_of_attached_servers_is_kept(world, tmp_path):
+    world.stops = always("processes 7 are left")
+    plan, writer = begin(tmp_path, attach=(("", "http://a"),))
+    with pytest.raises(MachineError):
+        await run(plan, writer)
+    assert len(writer.finished_cells()) == 2
 
 
 async def test_a_server_that_will_not_end_ends_the_run(world, tmp_path):

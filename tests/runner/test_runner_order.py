@@ -8,6 +8,7 @@ from bench.runner import (
     CellStarting,
     LaunchEnded,
     LaunchProgress,
+    LaunchReady,
     LaunchStarting,
     run,
 )
@@ -68,6 +69,7 @@ async def test_the_console_is_told_of_every_step(world, tmp_path):
     assert [type(event) for event in events] == [
         LaunchStarting,
         LaunchProgress,
+        LaunchReady,
         *(CellStarting, CellFinished) * 2,
         LaunchEnded,
     ]

@@ -16,6 +16,9 @@ parser.add_argument("--host")
 parser.add_argument("--port", type=int)
 parser.add_argument("--mode", default="good")
 parser.add_argument("--api-key")
+parser.add_argument("--admin-api-key")
+parser.add_argument("--version-told", default="0.5.23")
+parser.add_argument("--running", type=int, default=0, help="requests that it says to run")
 parser.add_argument("--state", type=Path, help="a folder to leave marks in")
 parser.add_argument("--speculative-num-draft-tokens", type=int)
 asked, _ = parser.parse_known_args()
@@ -33,18 +36,24 @@ def mark(name, text=""):
 
 
 class Handler(BaseHTTPRequestHandler):
+    def has(self, key):
+        return not key or self.headers["Authorization"] == f"Bearer {key}"
+
     def do_GET(self):
-        if asked.api_key and self.headers["Authorization"] != f"Bearer {asked.api_key}":
+        if not self.has(asked.api_key):
             return self.answer(401, {"error": "Unauthorized"})
         path = self.path.partition("?")[0]
         if path == "/model_info":
             return self.answer(200, {"model_path": "m"})
+        if path == "/v1/loads":
+            load = {"num_running_reqs": asked.running, "num_waiting_reqs": 0}
+            return self.answer(200, {"loads": [load]})
         if path == "/server_info":
             return self.answer(
                 200,
                 {
                     "served_model_name": "tiny",
-                    "version": "0.5.23",
+                    "version": asked.version_told,
                     "api_key": asked.api_key,
                     "max_total_num_tokens": 1000,
                     "speculative_num_draft_tokens": 4,
@@ -59,8 +68,11 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if asked.state:
             mark("calls", path)
-        if asked.mode == "admin-key" and path in ("/flush_cache", "/abort_request"):
+        of_admin = path in ("/flush_cache", "/abort_request")
+        if asked.mode == "admin-key" and of_admin:
             return self.answer(401, {"error": "Unauthorized"})
+        if not self.has(asked.admin_api_key if of_admin else None):
+            return self.answer(403, {"error": "Forbidden"})
         if path == "/generate":
             if asked.mode == "refuses":
                 return self.answer(400, {"error": {"message": "this model does not generate"}})
@@ -104,6 +116,10 @@ if asked.state:
         [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
     )
     mark("pids", f"{os.getpid()} {child.pid}")
+if asked.mode == "repeats":
+    while True:
+        say(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] waiting for the other rank")
+        time.sleep(0.05)
 if asked.mode == "silent":
     say("Capture target decode CUDA graph begin. avail mem=13.38 GB")
     time.sleep(600)

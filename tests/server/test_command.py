@@ -34,8 +34,10 @@ def test_a_simulated_server_gets_the_simulators_options(tmp_path):
         target_card="kimi",
         acceptance=(0.75, 0.5),
         simulation_seed=7,
+        faults=("crash:cell=2", "stall:p=0.1"),
     )
-    argv = command_line(config, port=1, truth_path=tmp_path / "truth")
+    truth_path = tmp_path / "L00-baseline-p0.1.truth.jsonl"
+    argv = command_line(config, port=1, truth_path=truth_path)
     assert argv[:3] == (sys.executable, "-m", "bench.simulator")
     options = dict(zip(argv[3::2], argv[4::2], strict=True))
     assert options == {
@@ -44,7 +46,9 @@ def test_a_simulated_server_gets_the_simulators_options(tmp_path):
         "--sim-target": "kimi",
         "--sim-acceptance": "0.75,0.5",
         "--sim-seed": "7",
-        "--sim-truth": str(tmp_path / "truth"),
+        "--sim-truth": str(truth_path),
+        "--sim-launch": "L00-baseline-p0.1",
+        "--sim-faults": "crash:cell=2,stall:p=0.1",
         "--host": "127.0.0.1",
         "--port": "1",
     }
@@ -55,6 +59,7 @@ def test_unnamed_cards_are_not_passed_on():
     argv = command_line(config, port=1)
     assert "--sim-hardware" not in argv
     assert "--sim-truth" not in argv
+    assert "--sim-faults" not in argv
     assert argv[argv.index("--sim-acceptance") + 1] == "card"
 
 

@@ -11,7 +11,7 @@ from bench.errors import InputError, ServerError
 from bench.metrics import hang
 from bench.model import FindingKind, KeySource, ServerConfig, Severity, Timeouts
 from bench.server import launch, running, spinning, start_server
-from bench.server.starting import StartError
+from bench.server.starting import StartError, said_anew
 from bench.sglang.failures import FailureClass
 from bench.telemetry import watch
 
@@ -121,6 +121,20 @@ async def test_a_start_without_progress_is_stopped_and_told(tmp_path):
         await start(stand_in("--mode", "silent"), tmp_path, hurried)
     assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
     assert "no progress" in str(caught.value)
+
+
+async def test_saying_the_same_again_and_again_is_no_progress(tmp_path):
+    hurried = Timeouts(ready_s=1.0, term_s=1)
+    with pytest.raises(StartError, match="no progress"):
+        await start(stand_in("--mode", "repeats"), tmp_path, hurried)
+
+
+def test_what_is_said_anew():
+    heard = set()
+    assert said_anew(["[2026-01-01 10:00:00] waiting", "x"], heard)
+    assert not said_anew(["[2026-01-02 10:00:07.25] waiting"], heard)
+    assert not said_anew([], heard)
+    assert said_anew(["[2026-01-02 10:00:08] loaded 3 of 4"], heard)
 
 
 def one_gpu(**readings):
@@ -345,6 +359,37 @@ async def test_a_key_that_is_not_there_says_so(tmp_path, kind, content, said):
     assert caught.value.hint
 
 
+async def test_an_admin_key_is_sent_with_the_calls_that_need_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUR_KEY", "open-sesame-7")
+    monkeypatch.setenv("ADMIN_KEY", "open-barley-8")
+    keys = {
+        "api_key": KeySource(kind="env", place="OUR_KEY"),
+        "admin_api_key": KeySource(kind="env", place="ADMIN_KEY"),
+    }
+    server = await start(stand_in("--state", str(tmp_path), **keys), tmp_path)
+    try:
+        assert "--admin-api-key" in server.argv
+        assert "open-barley-8" not in " ".join(server.argv)
+        await server.between_cells()
+        url = server.base_url
+        for given, told in (
+            (keys, []),
+            ({"api_key": keys["api_key"]}, [FindingKind.ACCESS_REFUSED]),
+        ):
+            attached = await start(
+                ServerConfig(arguments=(), launcher="attached", url=url, exclusive=True, **given),
+                tmp_path,
+            )
+            await attached.between_cells()
+            assert [f.kind for f in attached.findings("c1")] == told
+    finally:
+        await server.stop()
+    text = (tmp_path / "server.log").read_text()
+    assert "open-barley-8" not in text
+    # The admin key does for nothing else: with it alone the server tells nothing.
+    assert server.api_key == "open-sesame-7"
+
+
 async def test_a_wrapper_that_drops_the_environment_is_found_out(tmp_path):
     script = 'exec env -u NCCL_ALGO NCCL_PROTO=LL "$@"'
     config = ServerConfig(
@@ -362,8 +407,13 @@ async def test_a_wrapper_that_drops_the_environment_is_found_out(tmp_path):
 
 async def test_attaching_to_nothing_says_so(tmp_path):
     config = ServerConfig(arguments=(), launcher="attached", url="http://127.0.0.1:9")
-    with pytest.raises(ServerError, match=r"http://127\.0\.0\.1:9"):
+    with pytest.raises(ServerError) as told:
         await start(config, tmp_path)
+    assert str(told.value) == (
+        "asked to measure the server at http://127.0.0.1:9: no connection to 127.0.0.1:9, "
+        "connection refused"
+    )
+    assert told.value.hint == "Is the URL right, and does the server run?"
 
 
 async def test_a_command_that_is_not_there_says_so(tmp_path):

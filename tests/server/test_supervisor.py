@@ -9,8 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench.http import SECRET_PATTERNS
+from bench.server import supervisor
 
 SLEEP = "import time; time.sleep(600)"
 
@@ -242,6 +245,68 @@ def test_a_flood_of_output_does_not_keep_it_from_stopping(supervise, flood, endi
     assert supervised.hear("exited")["code"] == -signal.SIGTERM
     assert supervised.hear("gone")["left"] == []
     assert not alive(pid)
+
+
+def test_a_line_that_repeats_itself_is_counted(supervise):
+    code = "print('first')\nfor _ in range(200_000): print('again')\nprint('last')"
+    supervised = supervise(code)
+    for event in ("started", "exited", "gone"):
+        supervised.hear(event)
+    lines = supervised.text().splitlines()
+    assert lines[:2] == ["first", "again"]
+    assert lines[-2:] == ["[specdyno: the line before came 199900 times more]", "last"]
+    assert len(lines) == 103
+
+
+def test_a_server_that_repeats_itself_for_ever_fills_no_disk(supervise):
+    supervised = supervise("import os\nwhile True: os.write(1, b'y\\n' * 5000)")
+    supervised.hear("started")
+    while not supervised.log.exists() or not supervised.text():
+        time.sleep(0.01)
+    supervised.stop()
+    supervised.hear("exited")
+    assert len(supervised.text()) < 1000
+    assert supervised.text().endswith(" times more]\n")
+
+
+def test_of_a_log_that_is_too_long_beginning_and_end_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "MOST_LOG_BYTES", 50_000)
+    monkeypatch.setattr(supervisor, "TAIL_BYTES", 5_000)
+    log = supervisor._Log(str(tmp_path / "log"), [["secret", "[redacted]"]], ["hidden"])
+    for number in range(100_000):
+        log.take(b"line %d, a secret that is hidden\n" % number)
+    log.finish()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert (tmp_path / "log").stat().st_size < 70_000
+    note = next(i for i, line in enumerate(lines) if line.startswith("[specdyno: "))
+    assert lines[0] == "line 0, a [redacted] that is [redacted]"
+    assert lines[-1] == "line 99999, a [redacted] that is [redacted]"
+    assert lines[note].endswith(" bytes of the log are left out here]")
+    for part in (lines[:note], lines[note + 1 :]):
+        numbers = [int(line.split()[1].strip(",")) for line in part]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([b"a\n", b"b\n", b"\r", b"c", b"\n"]), max_size=300)),
+    st.integers(1, 2000),
+)
+@settings(deadline=None, max_examples=50)
+def test_no_log_is_longer_than_its_limit(tmp_path_factory, chunks, limit):
+    path = tmp_path_factory.mktemp("log") / "log"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "MOST_LOG_BYTES", limit)
+        patch.setattr(supervisor, "TAIL_BYTES", 100)
+        patch.setattr(supervisor, "SAME_LINES", 3)
+        log = supervisor._Log(str(path), [], [])
+        for chunk in chunks:
+            log.take(b"".join(chunk))
+        log.finish()
+    notes = 2 * len("[specdyno: 100000 bytes of the log are left out here]\n")
+    assert path.stat().st_size <= limit + 100 + notes
+    whole = b"".join(part for chunk in chunks for part in chunk)
+    if b"specdyno" not in path.read_bytes():
+        assert path.read_bytes() == whole
 
 
 def test_ctrl_c_and_hang_up_are_not_its_business(supervise):

@@ -74,13 +74,32 @@ def test_on_another_version_only_lasting_rules_reject(case):
         assert case["rule"] in {advice.rule for advice in found.advice}
 
 
+def proofs_of(rule, cases):
+    """What names a rule: cases of its name in which it is this rule that speaks, tests below.
+
+    A case in which the rule keeps silent, or another speaks, shows nothing of it.
+    """
+    beginning = f"test_{rule.lower().replace('-', '_')}_"
+    own = [name for name, found in globals().items() if name.startswith(beginning) and found]
+    return own + [name_of(c) for c in cases if c["rule"] == rule and rule in spoken(outcome(c))]
+
+
+def spoken(found):
+    return {found.rule} if isinstance(found, Rejection) else rules_told(found)
+
+
 @pytest.mark.parametrize("rule", [rule.id for rule in RULES])
 def test_every_rule_is_named_by_a_test(rule):
     """By a case of rule_cases.yaml, or by a test below: `test_c39_…`."""
-    own = [
-        name for name in globals() if name.startswith(f"test_{rule.lower().replace('-', '_')}_")
-    ]
-    assert own or rule in {case["rule"] for case in CASES}
+    assert proofs_of(rule, CASES)
+
+
+def test_a_rule_without_a_test_is_noticed():
+    assert proofs_of("C45", CASES) == []
+    without = [rule.id for rule in RULES if not proofs_of(rule.id, [])]
+    assert len(without) > 40  # nearly all rest on cases alone
+    silent = [case for case in CASES if case["rule"] not in spoken(outcome(case))]
+    assert all(proofs_of(case["rule"], silent) == proofs_of(case["rule"], []) for case in silent)
 
 
 def test_the_numbered_rules_are_all_there():

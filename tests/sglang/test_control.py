@@ -1,6 +1,9 @@
 import asyncio
+import contextlib
+import gzip
 import json
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -74,8 +77,17 @@ async def test_other_answers_are_errors_with_status_and_body(status, body, messa
 
 async def test_nobody_there_is_an_error():
     async with open_session("http://127.0.0.1:9") as session:
-        with pytest.raises(ServerError, match="GET metrics"):
+        with pytest.raises(control.UnreachableError) as told:
             await control.scrape_metrics(session)
+    assert str(told.value) == "no connection to 127.0.0.1:9, connection refused"
+
+
+async def test_a_name_that_leads_nowhere_is_told_without_the_librarys_words():
+    async with open_session("http://no-such-host.invalid:9") as session:
+        with pytest.raises(control.UnreachableError) as told:
+            await control.scrape_metrics(session)
+    assert str(told.value).startswith("no connection to no-such-host.invalid:9, ")
+    assert "ssl" not in str(told.value)
 
 
 async def test_no_answer_in_time_is_an_error():
@@ -133,3 +145,92 @@ async def test_requests_at_work_are_counted_over_all_ranks(recording):
     for unknown in ("{}", '{"loads": [{}]}', "x"):
         async with answering({"/v1/loads": (200, unknown)}) as (session, _):
             assert await control.running_requests(session) is None
+
+
+@asynccontextmanager
+async def streaming(send, **headers):
+    """A session to a server that answers everything with what `send` writes."""
+    over = asyncio.Event()
+
+    async def answer(request):
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            await send(response)
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]
+    try:
+        async with open_session(f"http://127.0.0.1:{port}") as session:
+            yield session
+    finally:
+        over.set()
+        await runner.cleanup()
+
+
+async def test_a_body_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(control, "MOST_BODY_BYTES", 1 << 20)
+    sent = 0
+
+    async def send(response):
+        nonlocal sent
+        for _ in range(1000):
+            await response.write(b"{" + b" " * 999_999)
+            sent += 1
+
+    async with streaming(send) as session:
+        for call in (control.server_info, control.model_info, control.scrape_metrics):
+            with pytest.raises(ServerError, match="answered with more than 1 MiB"):
+                await call(session)
+    assert sent < 100
+
+
+async def test_a_body_that_unfolds_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(control, "MOST_BODY_BYTES", 1 << 20)
+    bomb = gzip.compress(b" " * 100_000_000, 1)
+
+    async def send(response):
+        await response.write(bomb)
+
+    async with streaming(send, **{"Content-Encoding": "gzip"}) as session:
+        with pytest.raises(ServerError, match="answered with more than 1 MiB"):
+            await control.server_info(session)
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 1_000_000, '{"a":' * 200_000, '{"a":' * 200 + "1" + "}" * 200, "1" * 5000]
+)
+async def test_an_answer_nested_without_end_is_none(body):
+    async with answering({"/server_info": (200, body)}) as (session, _):
+        with pytest.raises(ServerError, match="not answered with a JSON object") as caught:
+            await control.server_info(session)
+    assert len(str(caught.value)) < 500
+
+
+async def test_a_long_answer_with_an_error_is_told_in_short_and_quickly():
+    body = "Bearer " + "x " * 7_000_000 + "api_key=abc"
+    async with answering({"/server_info": (500, body)}) as (session, _):
+        with pytest.raises(ServerError) as caught:
+            await control.server_info(session)
+    assert len(str(caught.value)) < 500
+
+
+KEY = 'ky-9f8e7d6c5b4a"Q%$'
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [json.dumps, lambda key: json.dumps(json.dumps(key)), quote, repr, lambda key: key],
+)
+async def test_a_key_that_is_repeated_is_removed_however_it_is_written(spell):
+    body = json.dumps({"version": "1"})[:-1] + ', "echo": ' + json.dumps("x" + spell(KEY)) + "}"
+    async with answering({"/server_info": (200, body)}, api_key=KEY) as (session, _):
+        info = await control.server_info(session)
+    assert "9f8e" not in json.dumps(info)
+    assert "[redacted]" in json.dumps(info)

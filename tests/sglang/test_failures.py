@@ -8,6 +8,7 @@ from bench.sglang.failures import (
     Action,
     FailureClass,
     classify_start,
+    find_end,
     find_failure,
     find_hang,
 )
@@ -23,6 +24,36 @@ BEGIN = "Capture cuda graph begin. This can take up to several minutes. avail me
             "kv_pool_too_small",
             "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         ),
+        ("kv_pool_too_small", "RuntimeError: Not enough memory; max_total_num_tokens=-1234"),
+        ("kv_pool_too_small", "AssertionError: max_total_num_tokens = 0"),
+        (
+            "kv_pool_too_small",
+            "RuntimeError: Loaded weights leave no GPU memory for the KV cache under mem_frac",
+        ),
+        (
+            "kv_pool_too_small",
+            (
+                "ValueError: To serve at least one request with the model's max seq len (196608), "
+                "23.25 GiB KV cache is needed, which is larger than the available KV cache memory"
+            ),
+        ),
+        (
+            "gpu_memory_taken",
+            (
+                "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by "
+                "other processes. pre_model_load_memory=20.1, local_gpu_memory=78.9"
+            ),
+        ),
+        ("host_oom", "Killed"),
+        ("host_oom", "./start.sh: line 3:  4711 Killed                  python3 -m sglang"),
+        ("host_oom", "RuntimeError: scheduler died during initialization (exit code: 137)"),
+        ("host_oom", "kernel: oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)"),
+        (
+            "nccl_port_in_use",
+            "ValueError: Port is already in use. dist_init_port=4, nccl_port=5, scheduler_input_",
+        ),
+        ("cuda_oom", "Triton Error [CUDA]: out of memory"),
+        ("cuda_oom", "RuntimeError: CUDA driver error: out of memory"),
         ("cuda_oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
         ("cuda_oom", "RuntimeError: CUDA error: out of memory"),
         ("cuda_oom", "torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate"),
@@ -177,7 +208,7 @@ def test_another_silence_is_a_hang():
         (["Load weight begin. avail mem=92.50 GB"], None, 900, "hang"),
         ([READY_TEXT], None, 5000, "ready"),
         ([READY_TEXT, "torch.OutOfMemoryError: CUDA out of memory."], None, 1, "cuda_oom"),
-        ([READY_TEXT], -9, 1, "child_died"),
+        ([READY_TEXT], -9, 1, "host_oom"),
         (["usage: launch_server.py"], 2, 1, "bad_arguments"),
         ([], 1, 1, "child_died"),
         ([], None, 0, None),
@@ -187,8 +218,40 @@ def test_what_became_of_a_start(lines, exit_code, silent_s, expected):
     assert classify_start(lines, exit_code=exit_code, silent_s=silent_s) == expected
 
 
+def test_an_end_without_a_word_is_told_by_its_exit_status():
+    usage = find_end(["usage: launch_server", "error: unrecognized arguments: --x"], 2)
+    assert usage.failure_class is FailureClass.BAD_ARGUMENTS
+    assert usage.failure_class.action is Action.PRUNE_TRIAL
+    assert find_end(["something"], 1).failure_class is FailureClass.CHILD_DIED
+    assert find_end([], -9).line == ""
+    oom = find_end(["torch.OutOfMemoryError: CUDA out of memory."], 2)
+    assert oom.failure_class is FailureClass.CUDA_OOM
+
+
 @given(st.lists(st.text(max_size=60), max_size=5))
 @settings(deadline=None, max_examples=50)
 def test_no_log_breaks_the_reading(lines):
     find_failure(lines)
     classify_start(lines, exit_code=None, silent_s=1000)
+
+
+@pytest.mark.parametrize("exit_code", [-9, 137])
+def test_a_server_that_was_killed_is_told_so(exit_code):
+    for lines in ([], ["Load weight begin. avail mem=10 GB"], ["Killed"]):
+        assert classify_start(lines, exit_code=exit_code, silent_s=0) == "host_oom"
+    told = ["KeyError: 'x'", "Received sigquit from a child process."]
+    assert classify_start(told, exit_code=exit_code, silent_s=0) == "exception"
+    assert classify_start(["Load weight begin."], exit_code=-11, silent_s=0) == "child_died"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-01-01 00:00:00 TP0] The memory capacity is unbalanced. Some GPUs may be occupied",
+        "[2026-01-01 00:00:00] max_total_num_tokens=8192, chunked_prefill_size=4096",
+        "[2026-01-01 00:00:00] Killed requests are retried",
+        "[specdyno: stop: ended with status 1: Error: no such container]",
+    ],
+)
+def test_what_is_no_failure(line):
+    assert find_failure([line]) is None

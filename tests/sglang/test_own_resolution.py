@@ -149,14 +149,15 @@ def test_what_it_resolves_otherwise_is_told():
 def test_its_refusal_is_told_with_our_rule():
     own = OwnResolution(version="0.5.23", refusal="TypeError")
     found = judged([*EAGLE3, "--speculative-num-steps", "3"], own)
-    assert found.refusal.startswith("SGLang 0.5.23 refuses its arguments: TypeError. Rule C1: ")
+    assert found.refusal.startswith("SGLang 0.5.23 refuses its arguments: TypeError. ")
+    assert found.refusal.endswith("(rule C1, docs/arguments.md)")
     assert found.fix.startswith("Give --speculative-eagle-topk")
 
 
 def test_a_refusal_of_another_version_is_told_with_our_advice():
     own = OwnResolution(version="0.6.0", refusal="AssertionError")
     arguments = [*CHAIN, "--attention-backend", "flex_attention"]
-    assert "Rule C32" in judged(arguments, own).refusal
+    assert judged(arguments, own).refusal.endswith("(rule C32, docs/arguments.md)")
 
 
 def test_a_refusal_that_no_rule_knows_is_told_as_it_is():
@@ -169,9 +170,13 @@ def test_a_refusal_that_no_rule_knows_is_told_as_it_is():
 def test_what_it_takes_and_the_rules_would_not_is_told():
     taken = OwnResolution(version="0.6.0", resolved={})
     flex = [*CHAIN, "--attention-backend", "flex_attention"]
-    assert judged(flex, taken).disagreements[0].startswith("rule C32 would refuse")
+    told = judged(flex, taken).disagreements[0]
+    assert told.startswith("the rules would refuse")
+    assert told.endswith("(rule C32, docs/arguments.md)")
     steps_alone = [*EAGLE3, "--speculative-num-steps", "3"]
-    assert judged(steps_alone, taken).disagreements[0].startswith("rule C1 rejects")
+    told = judged(steps_alone, taken).disagreements[0]
+    assert told.startswith("the rules reject")
+    assert told.endswith("(rule C1, docs/arguments.md)")
 
 
 def test_nobody_asked_is_no_judgement():

@@ -9,6 +9,7 @@ from bench.sglang.start_lines import (
     meaningful_lines,
     parse_start_line,
     start_phase,
+    start_times,
 )
 
 
@@ -172,8 +173,64 @@ def test_phases_of_graphs_name_them():
     assert start_phase("Capture cuda graph end. Time elapsed: 1.0 s.") == (
         "CUDA graphs captured: target"
     )
-    assert start_phase("Capturing batches (bs=8): 10%|") == "capturing CUDA graphs"
+    assert start_phase("Capturing batches (bs=8): 10%|") == "capturing CUDA graphs 10 %"
     assert start_phase("anything else") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("Loading safetensors checkpoint shards:  45% Completed | 64/142", "loading weights 45 %"),
+        ("Multi-thread loading shards:   0% Completed | 0/1", "loading weights 0 %"),
+        ("loading shards:   0% | 0/2 loading shards:  50% | 1/2", "loading weights 50 %"),
+        ("Capturing batches (bs=160 avail_mem=3.2 GB):   4%|4 |", "capturing CUDA graphs 4 %"),
+        ("KV Cache is allocated. #tokens: 1", "KV cache allocated"),
+        ("Load weight begin. avail mem=92.50 GB", "loading weights"),
+    ],
+)
+def test_how_far_a_step_is(line, phase):
+    assert start_phase(line) == phase
+
+
+NEW_START = """\
+[2026-08-28 21:33:00 TP0] Load weight begin. avail mem=92.50 GB
+[2026-08-28 21:33:00 TP1] Load weight begin. avail mem=92.50 GB
+[2026-08-28 21:34:10 TP0] Load weight end. elapsed=70.00 s, type=Target, avail mem=30.67 GB
+[2026-08-28 21:34:13 TP1] Load weight end. elapsed=73.00 s, type=Target, avail mem=30.67 GB
+[2026-08-28 21:34:20 TP0] Load weight end. elapsed=4.50 s, type=Draft, avail mem=30.67 GB
+[2026-08-28 21:34:20 TP1] Load weight end. elapsed=4.00 s, type=Draft, avail mem=30.67 GB
+[2026-08-28 21:34:50 TP0] Capture target verify CUDA graph begin. backend=full, bs=[1, 2]
+[2026-08-28 21:34:51 TP0] Capture target verify CUDA graph end. elapsed=1.61 s, mem usage=0.11 GB
+[2026-08-28 21:34:52 TP0] Capture draft decode CUDA graph end. elapsed=0.39 s, mem usage=0.11 GB
+"""
+OLD_START = """\
+[2025-12-02 12:01:17] Load weight begin. avail mem=92.50 GB
+[2025-12-02 12:01:59] Load weight end. type=LlamaForCausalLM, avail mem=77.39 GB
+[2025-12-02 12:02:00] Capture cuda graph begin. avail mem=1.45 GB
+[2025-12-02 12:02:07] Capture cuda graph end. Time elapsed: 7.25 s. avail mem=0.53 GB.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "load_s", "capture_s"),
+    [
+        (NEW_START, 77.0, 2.0),  # the slowest rank's, target and draft together
+        (OLD_START, 42.0, 7.25),  # by dates where no line tells
+        ("[2025-12-02 12:01:17] Load weight begin.\n", None, None),
+        ("Load weight begin.\nLoad weight end. type=A\n", None, None),
+        ("", None, None),
+    ],
+)
+def test_what_a_start_was_spent_on(text, load_s, capture_s):
+    times = start_times(text.splitlines())
+    assert times.load_s == (None if load_s is None else pytest.approx(load_s))
+    assert times.capture_s == (None if capture_s is None else pytest.approx(capture_s))
+
+
+def test_a_recorded_start_tells_what_it_was_spent_on(recording):
+    times = start_times((recording / "server.log").read_text().splitlines())
+    assert times.load_s > 0
+    assert times.capture_s is None  # CPUs have no CUDA graphs
 
 
 def test_noise_is_left_out_and_progress_bars_show_their_end(recording):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench.model import Api, Sampling, Workload
 from bench.sglang.wire import PATHS, WireError, decode_chunk, error_in_body, request_body
@@ -111,3 +114,48 @@ def test_ids_are_counted_without_being_read(ids, count):
 )
 def test_error_bodies(text, message):
     assert error_in_body(text.encode()) == message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 1_000_000,
+        b'{"choices":' * 100_000,
+        b'{"error":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"error": NaN, "a":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
+    ],
+)
+def test_data_nested_without_end_is_none_of_an_api(data):
+    with pytest.raises(WireError):
+        decode_chunk(data)
+    assert error_in_body(data) is None
+
+
+@pytest.mark.parametrize("depth", [1, 5, 9, 100, 900])
+@pytest.mark.parametrize("key", ["message", "error", "type"])
+def test_an_error_in_errors_is_told(depth, key):
+    data = '{"error":' + f'{{"{key}":' * depth + '"no"' + "}" * (depth + 1)
+    try:
+        told = error_in_body(data.encode())
+    except RecursionError:
+        pytest.fail("a traceback")
+    assert told is None or "no" in told
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=10,
+)
+names = st.sampled_from(
+    ["choices", "usage", "sglext", "text", "output_ids", "meta_info", "error", "object", "detail"]
+)
+
+
+@given(st.dictionaries(names | st.text(max_size=4), json_values, max_size=4) | json_values)
+@settings(deadline=None, max_examples=100)
+def test_any_json_is_a_chunk_or_none(value):
+    data = json.dumps(value).encode()
+    error_in_body(data)
+    with contextlib.suppress(WireError):
+        decode_chunk(data)

@@ -62,7 +62,7 @@ def test_thinking_comes_first_and_its_end_is_silent():
 
 @pytest.mark.parametrize("reach", [(0.36, 0.14, 0.07), (0.68, 0.44, 0.29), (1.0, 0.0), (0.0,)])
 def test_accepted_drafts_follow_the_card(reach):
-    drawn = Acceptance(reach, seed=7)
+    drawn = Acceptance(lambda _: reach, seed=7)
     draws = [drawn.draw() for _ in range(3200)]
     for k, chance in enumerate(reach, start=1):
         assert sum(draw >= k for draw in draws) / len(draws) == pytest.approx(chance, abs=0.01)
@@ -72,7 +72,7 @@ def test_accepted_drafts_follow_the_card(reach):
 
 
 def test_acceptance_depends_on_its_seed_only():
-    one, same, other = (Acceptance((0.6, 0.3), seed=seed) for seed in (1, 1, 2))
+    one, same, other = (Acceptance(lambda _: (0.6, 0.3), seed=seed) for seed in (1, 1, 2))
     draws = [[source.draw() for _ in range(64)] for source in (one, same, other)]
     assert draws[0] == draws[1] != draws[2]
 
@@ -134,6 +134,9 @@ class Wire(asyncio.Transport):
 
     def close(self) -> None:
         self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
 
 
 def connection_with(seen: list) -> tuple[Connection, Wire]:

@@ -8,9 +8,12 @@ import pytest
 from bench.errors import InputError
 from bench.simulator.__main__ import main
 from bench.simulator.about import resolved_arguments
-from bench.simulator.settings import StartFailure, read_settings
+from bench.simulator.log import log_start
+from bench.simulator.refusals import StartFailure
+from bench.simulator.settings import read_settings
 
 BASE = ["--model-path", "/models/kimi", "--tp-size", "8"]
+SMALL = ["--sim-target", "llama-3.1-8b"]
 EAGLE3 = [*BASE, "--speculative-algorithm", "EAGLE3"]
 
 
@@ -23,7 +26,7 @@ def test_topk_1_forces_draft_tokens():
     numbers = "--speculative-num-steps 3 --speculative-eagle-topk 1"
     settings = read_settings([*EAGLE3, *numbers.split(), "--speculative-num-draft-tokens", "16"])
     assert three(settings) == (3, 1, 4)
-    assert any("C3" in adjustment for adjustment in settings.adjustments)
+    assert any(change.rule == "C3" for change in settings.drafting.changes)
     assert resolved_arguments(settings)["speculative_num_draft_tokens"] == 4
 
 
@@ -51,7 +54,13 @@ def test_without_speculation_the_limit_is_sglangs_own():
         (["--speculative-num-steps", "3", "--speculative-eagle-topk", "2"], 1, "TypeError"),
         (["--speculative-num-steps", "many", "--speculative-eagle-topk", "1"], 2, "many"),
         (["--cuda-graph-max-bs", "32"], 2, "ambiguous option"),
-        (["--max-total-tokens", "many"], 2, "invalid int value"),
+        (["--max-total-tokens", "many"], 2, "Invalid integer value"),
+        (["--chunked-prefill-size", "many"], 2, "invalid int value: 'many'"),
+        (["--max-running-requests"], 2, "expected one argument"),
+        (["--schedule-policy", "soon"], 2, "--schedule-policy: invalid choice: 'soon'"),
+        (["--enable-metrics=1"], 2, "--enable-metrics: ignored explicit argument '1'"),
+        (["--load-balance-method", "fair"], 2, "invalid choice: 'fair'"),
+        (["--speculative-algorithm", "GUESS"], 1, "Unknown speculative algorithm name: GUESS"),
         (["--mem-fraction-static", "0.5"], 1, "Not enough memory"),
         (["--max-runing-requests", "8"], 2, "unrecognized arguments"),
     ],
@@ -78,7 +87,16 @@ def test_a_tree_beyond_its_capacity_does_not_start():
         (["--sim-acceptance", "1.2"], "between 0 and 1"),
         (["--sim-speed", "4"], "--sim-speed"),
         (["--tp-size", "16"], "8 GPUs"),
-        (["--speculative-algorithm", "NGRAM"], "NGRAM"),
+        (["--tp-size", "4", "--dp-size", "4"], "product is at most 8"),
+        (["--speculative-algorithm", "NGRAM"], "without --sim-acceptance"),
+        (
+            ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "d"],
+            "DFLASH asked for",
+        ),
+        (
+            ["--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", "d"],
+            "draft model of its own",
+        ),
     ],
 )
 def test_what_the_simulator_cannot_do_is_said(arguments, words):
@@ -106,14 +124,16 @@ def test_a_taken_port_ends_the_start_with_1(plain):
 
 
 def test_unmodelled_arguments_are_named_and_shown():
-    more = "--dsa-prefill-backend flashmla --enable-mixed-chunk --page-size 64 --trust-remote-code"
+    more = (
+        "--dsa-prefill-backend flashmla_kv --enable-mixed-chunk --page-size 64 --trust-remote-code"
+    )
     settings = read_settings([*BASE, *more.split()])
     assert set(settings.not_modelled) == {"dsa_prefill_backend", "enable_mixed_chunk", "page_size"}
     info = resolved_arguments(settings)
     assert info["page_size"] == 64
     assert info["enable_mixed_chunk"] is True
     assert info["trust_remote_code"] is True
-    assert info["dsa_prefill_backend"] == "flashmla"
+    assert info["dsa_prefill_backend"] == "flashmla_kv"
 
 
 def test_graph_sizes_follow_the_arguments():
@@ -137,3 +157,39 @@ def test_memory_decides_the_kv_cache():
     # 5,000 tokens hold no 16,000 half-empty requests.
     limited = read_settings([*BASE, "--max-total-tokens", "50"])
     assert limited.max_running_requests == 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            "--speculative-num-steps 3 --speculative-eagle-topk 1",
+            "adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1",
+        ),
+        (
+            "",
+            "Max running requests is reset to 48 for speculative decoding. You can override ",
+        ),
+        ("--speculative-adaptive", "AdaptiveSpeculativeParams initialized: steps=3, "),
+        ("--speculative-adaptive --enable-pdmux", "speculative_adaptive disabled: "),
+        ("--speculative-ngram-capacity 5", "ignored: --speculative-ngram-capacity"),
+    ],
+)
+def test_the_log_says_what_sglang_changes_in_its_words(arguments, line, capsys):
+    settings = read_settings([*EAGLE3, *arguments.split()])
+    log_start(settings, {}, lambda _: None)
+    assert line in capsys.readouterr().err
+
+
+def test_sizes_may_have_suffixes():
+    settings = read_settings([*BASE, "--max-total-tokens", "32k", "--context-length", "4Ki"])
+    assert (settings.kv_capacity_tok, settings.context_len) == (32_000, 4096)
+
+
+def test_ranks_share_the_node():
+    settings = read_settings([*BASE, "--tp-size", "4", "--dp-size", "2", *SMALL])
+    assert (settings.tp, settings.dp) == (4, 2)
+    assert settings.not_modelled == ()
+    attention = read_settings([*BASE, "--dp-size", "8", "--enable-dp-attention"])
+    assert attention.dp == 1
+    assert attention.not_modelled == ("enable_dp_attention",)

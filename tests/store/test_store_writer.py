@@ -224,7 +224,7 @@ def test_a_part_run_of_another_schema_is_refused(tmp_path, monkeypatch):
     with ex.begin(tmp_path) as writer:
         pass
     monkeypatch.setattr("bench.store.upgrade.SCHEMA_VERSION", 2)
-    monkeypatch.setattr("bench.store.writer.SCHEMA_VERSION", 2)
+    monkeypatch.setattr("bench.store.opening.SCHEMA_VERSION", 2)
     with pytest.raises(StoreError, match=r"schema_version is 1, this specdyno writes 2"):
         open_part_run(writer.folder)
 

@@ -1,7 +1,10 @@
+import math
 import sys
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench import gpu
 
@@ -218,6 +221,56 @@ def test_a_text_without_gpus_has_none(text):
 
 def test_a_row_that_was_cut_is_left_out():
     assert len(gpu.parse_nvidia_smi(SMI[: SMI.index("Not Supported")])) == 1
+
+
+HEAD = SMI[: SMI.index("0, NVIDIA H200")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index, name\n0, " + "x" * 200_000 + "\n",
+        "x" * 200_000 + "\n" + '"' * 200_000,
+        "index, memory.total [MiB]\n0, " + "9" * 5000 + "\n",
+        "index, clocks_event_reasons.active\n0, 0x" + "f" * 400 + "\n",
+        "index, name\n" + "9" * 5000 + ", GPU\n",
+        "index, name\n²٣, GPU\n",
+        "index, name\n0, a\rb\n",
+    ],
+)
+def test_output_that_is_beyond_measure_breaks_nothing(text):
+    for row in gpu.parse_nvidia_smi(text):
+        assert row.facts.index == 0
+        assert row.facts.memory_bytes is None
+
+
+cells = st.sampled_from(
+    [
+        "0",
+        "1",
+        "-3",
+        "[N/A]",
+        "1e999",
+        "0x",
+        "0xfff",
+        "99 %",
+        "11 W",
+        "7 kW",
+        "inf",
+        '"',
+        "",
+        "9" * 60,
+    ]
+)
+rows = st.lists(cells | st.text(max_size=6), max_size=14).map(", ".join)
+
+
+@given(st.lists(rows, max_size=3), st.sampled_from([HEAD, "index, name\n", "index\n"]))
+@settings(deadline=None, max_examples=100)
+def test_any_rows_can_be_read(lines, head):
+    for row in gpu.parse_nvidia_smi(head + "\n".join(lines)):
+        assert row.facts.index >= 0
+        assert all(value is None or math.isfinite(value) for _, value in row.values)
 
 
 @pytest.mark.parametrize("nvml", [None, fake_nvml("nvmlInit")])

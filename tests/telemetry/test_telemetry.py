@@ -206,6 +206,33 @@ async def test_a_scrape_counts_only_when_every_worker_answers(monkeypatch):
         assert len({p.t_ns for p in points}) == 1
 
 
+async def test_a_worker_that_does_not_answer_is_named_in_the_reason():
+    brief = Timeouts(scrape_s=0.05)
+    async with (
+        serving(counting) as first,
+        serving(lambda _: (404, "")) as second,
+        telemetry.watch(
+            "http://127.0.0.1:9", worker_urls=(first, second), timeouts=brief
+        ) as points,
+    ):
+        pass
+    assert points == []
+    assert points.missing_reason.startswith("worker 2 of 2: the server has no /metrics")
+
+
+async def test_a_last_scrape_that_fails_is_told(monkeypatch):
+    monkeypatch.setattr(telemetry, "SCRAPE_PERIOD_NS", 10**12)
+
+    def answer(times):
+        return counting(times) if times == 1 else (None, "")
+
+    brief = Timeouts(scrape_s=0.05)
+    async with serving(answer) as url, telemetry.watch(url, timeouts=brief) as points:
+        pass
+    assert values(points, "sglang:generation_tokens_total") == [10]
+    assert points.missing_reason.startswith("the last reading failed: GET metrics: no answer")
+
+
 # -- GPUs elsewhere
 
 SMI = "index, power.draw [W], utilization.gpu [%]"

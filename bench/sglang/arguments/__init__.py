@@ -23,8 +23,14 @@ from bench.sglang.arguments.known import (
     read_model_facts,
 )
 from bench.sglang.arguments.likeness import likeness
-from bench.sglang.arguments.options import Option, known_options, option_of
-from bench.sglang.arguments.outcome import Advice, Change, EffectiveSpeculative, Rejection
+from bench.sglang.arguments.options import Option, find_option, known_options, option_of
+from bench.sglang.arguments.outcome import (
+    Advice,
+    Change,
+    EffectiveSpeculative,
+    Rejection,
+    by_rule,
+)
 from bench.sglang.arguments.parsing import (
     AskedValue,
     asked_text,
@@ -54,7 +60,9 @@ __all__ = [
     "Rule",
     "asked_text",
     "attention_of",
+    "by_rule",
     "effective_speculative",
+    "find_option",
     "gpu_class_of",
     "graph_batch_sizes",
     "is_speculative",

@@ -5,15 +5,17 @@ Source: SGLang 0.5.23, `speculative/adaptive_spec_params.py`.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from bench.sglang.arguments.known import read_json
 
 if TYPE_CHECKING:
     from bench.sglang.arguments.working import Working
 
 DEFAULT_CANDIDATE_STEPS: Final = (0, 1, 3, 5, 7)
 """The union over batch sizes of SGLang's own configuration."""
+
+_MOST_STEPS: Final = 1_000_000
 
 _MULTI_LAYER: Final = frozenset(
     {
@@ -55,6 +57,14 @@ def resolve_adaptive(work: Working) -> None:
     candidates = candidate_steps(work.text("speculative_adaptive_config"))
     if candidates is None:
         return
+    if not candidates:
+        work.refuse(
+            "C29",
+            "--speculative-adaptive-config names a file without lists of candidate_steps, whole "
+            "numbers from 0 on, by batch size: SGLang stops at start.",
+            'For example {"1": {"candidate_steps": [1, 3]}, "8": {"candidate_steps": [0, 1]}}.',
+        )
+        return
     if work.number("speculative_num_steps") is None:
         middle = candidates[len(candidates) // 2]
         work.settle("C29", "speculative_num_steps", middle, "it is the middle candidate")
@@ -77,7 +87,10 @@ def _unsupported(work: Working) -> str | None:
     """Why the server turns it off; None: it does not."""
     topk = work.number("speculative_eagle_topk")
     reasons = (
-        (work.algorithm not in {"EAGLE", "EAGLE3"}, f"{work.algorithm} cannot adapt"),
+        (
+            work.algorithm not in {"EAGLE", "EAGLE3"},
+            f"{work.algorithm or 'no algorithm'} cannot adapt",
+        ),
         (topk not in {None, 1}, f"topk is {topk}, and only chains adapt"),
         (work.attention_dp > 1, "attention data parallelism cannot adapt"),
         (is_multi_layer(work), "multi-layer EAGLE cannot adapt"),
@@ -94,18 +107,22 @@ def candidate_steps(config_path: str | None) -> tuple[int, ...] | None:
         config_path: Of `--speculative-adaptive-config`; None: SGLang's own.
 
     Returns:
-        None when the file cannot be read here, or has no candidates.
+        None when the file cannot be read here; empty when SGLang could not use it.
     """
     if config_path is None:
         return DEFAULT_CANDIDATE_STEPS
-    try:
-        config = json.loads(Path(config_path).expanduser().read_text(encoding="utf-8"))
-        found = {
-            int(steps)
-            for size, entry in config.items()
-            if size.isdigit()
-            for steps in entry["candidate_steps"]
-        }
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+    config = read_json(config_path)
+    if config is None:
         return None
-    return tuple(sorted(found)) or None
+    found: set[int] = set()
+    for size, entry in config.items() if isinstance(config, dict) else ():
+        if size.isdigit():
+            steps = entry.get("candidate_steps") if isinstance(entry, dict) else None
+            if not isinstance(steps, list) or not steps or not all(map(_is_step, steps)):
+                return ()
+            found.update(steps)
+    return tuple(sorted(found))
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= _MOST_STEPS

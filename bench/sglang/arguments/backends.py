@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _RENAMED: Final = {"nsa": "dsa", "tokenspeed_mla": "cutedsl_mla"}
 # Architectures without a default of their own.
-_PLAIN_MHA: Final = frozenset(
+PLAIN_MHA: Final = frozenset(
     {
         "LlamaForCausalLM",
         "MistralForCausalLM",
@@ -25,7 +25,7 @@ _PLAIN_MHA: Final = frozenset(
         "Qwen3ForCausalLM",
     }
 )
-_DEEPSEEK_V3: Final = frozenset(
+DEEPSEEK_V3: Final = frozenset(
     {"DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "MistralLarge3ForCausalLM"}
 )
 _PAGE_TREE: Final = ("flashinfer", "fa3", "triton")
@@ -98,52 +98,72 @@ def _default(work: Working) -> None:
         return
     if work.text("attention_backend") is not None or (prefill and decode):
         return
-    backend = default_backend(work, speculative=work.algorithm is not None)
+    backend = default_backend(work, as_asked=True)
     if backend is None:
         return
     work.values["attention_backend"] = backend
-    plain = default_backend(work, speculative=False)
+    plain = default_backend(work, as_asked=False)
     if backend == plain:
         return
     topk = work.number("speculative_eagle_topk")
     pin = "Give --attention-backend in server.arguments, for every arm alike."
-    if topk is None:
+    if work.algorithm is None:
+        text = (
+            f"--speculative-eagle-topk {topk} moves attention to {backend} from {plain}, though "
+            "nothing speculates."
+        )
+        work.advise("C8", text, "Leave --speculative-eagle-topk out of this arm.")
+    elif topk is None:
         text = (
             f"--speculative-eagle-topk is not given, so attention runs on {backend}, without "
             f"speculation on {plain}."
         )
         work.advise("C9", text, f"Give --speculative-eagle-topk, also if it is 1. {pin}")
     else:
-        what = f"topk {topk}" if topk > 1 else "a page size above 1"
+        what = f"topk {topk}" if topk != 1 else "a page size above 1"
         text = f"with {what} attention runs on {backend}, without speculation on {plain}."
         work.advise("C8", text, pin)
 
 
-def default_backend(work: Working, *, speculative: bool) -> str | None:
+def topk_moves_backend(work: Working) -> bool:
+    """Whether topk may decide the attention backend though nothing speculates."""
+    target = work.known.target
+    is_pinned = work.given(_OPTIONS[0]) or all(work.given(option) for option in _OPTIONS[1:])
+    plain = default_backend(work, as_asked=False)
+    if plain is not None:
+        return not is_pinned and default_backend(work, as_asked=True) != plain
+    is_mla = target is not None and target.attention == "mla"
+    return not (is_pinned or is_mla or work.is_cpu or _is_chain(work))
+
+
+def _is_chain(work: Working) -> bool:
+    topk = work.number("speculative_eagle_topk")
+    return topk is None or (topk == 1 and work.number("page_size") in {None, 1})
+
+
+def default_backend(work: Working, *, as_asked: bool) -> str | None:
     """The attention backend that SGLang takes unasked; None when that is not certain.
 
     Args:
-        work: Steps, topk and draft tokens as they were asked, which is what SGLang looks at here.
-        speculative: Whether to look at speculation at all.
+        work: Topk and page size as they were asked, which is what SGLang looks at here, be there
+            an algorithm or not.
+        as_asked: With these; else as a server that was not asked to speculate.
     """
     target, gpu = work.known.target, work.known.gpu
     if target is None or gpu is None or work.is_cpu:
         return None
-    if target.architecture in _DEEPSEEK_V3:
+    if target.architecture in DEEPSEEK_V3:
         split = work.given("prefill_attention_backend") or work.given("decode_attention_backend")
         sm100 = "flashinfer" if split else "trtllm_mla"
         return {"hopper": "fa3", "sm100": sm100}.get(gpu, "triton")
-    if target.architecture not in _PLAIN_MHA:
+    if target.architecture not in PLAIN_MHA:
         return None
-    topk = work.number("speculative_eagle_topk") if speculative else None
-    is_chain = topk is None or (topk == 1 and work.number("page_size") in {None, 1})
+    topk = work.number("speculative_eagle_topk")
+    is_chain = not as_asked or _is_chain(work)
     if gpu == "hopper" and is_chain:
         return "fa3"
-    if (
-        gpu == "sm100"
-        and is_chain
-        and (not speculative or topk is not None or work.algorithm == "DFLASH")
-    ):
+    tells = not as_asked or topk is not None or work.algorithm in {None, "DFLASH"}
+    if gpu == "sm100" and is_chain and tells:
         return "trtllm_mha"
     return "flashinfer"
 
@@ -152,8 +172,8 @@ def _deterministic(work: Working) -> None:
     why = "inference is to be deterministic"
     target, gpu = work.known.target, work.known.gpu
     if work.text("attention_backend") is None and target is not None and gpu not in {None, "cpu"}:
-        if target.architecture in _DEEPSEEK_V3:
-            backend = {"sm100": default_backend(work, speculative=False), "sm120": "triton"}.get(
+        if target.architecture in DEEPSEEK_V3:
+            backend = {"sm100": default_backend(work, as_asked=False), "sm120": "triton"}.get(
                 gpu, "fa3"
             )
         else:

@@ -45,14 +45,28 @@ def resolve_dspark(work: Working) -> None:
     """DSPARK's rules in the server's order."""
     _ground(work, "C24", "DSPARK")
     if work.text("speculative_draft_model_path") is None:
-        work.advise(
-            "C24",
-            "DSPARK without a draft: SGLang stops at start unless the target has one beside it.",
-            "Give --speculative-draft-model-path (a scenario's draft).",
-        )
+        _own_dspark(work)
     _one_step(work, "C24", "DSPARK")
     _dspark_block(work)
     limit_running(work)
+
+
+def _own_dspark(work: Working) -> None:
+    """C24: without a draft the target must have one of its own."""
+    target = work.known.target
+    give = "Give --speculative-draft-model-path (a scenario's draft)."
+    if target is None or target.has_dspark is None:
+        work.advise(
+            "C24",
+            "DSPARK without a draft: SGLang stops at start unless the target has one beside it.",
+            give,
+        )
+    elif not target.has_dspark:
+        work.refuse(
+            "C24",
+            "DSPARK without a draft, and the target has none of its own: SGLang stops at start.",
+            give,
+        )
 
 
 def _ground(work: Working, rule: str, algorithm: str) -> None:
@@ -133,7 +147,9 @@ def _dflash_backend(work: Working) -> None:
 def _dspark_block(work: Working) -> None:
     """C24: draft tokens are gamma + 1."""
     drafts, gamma = work.number(_DRAFT_TOKENS), work.number("speculative_dspark_block_size")
-    draft = work.known.draft
+    draft, target = work.known.draft, work.known.target
+    if draft is None and target is not None and target.block_size and target.has_dspark:
+        draft = target  # it brings its draft along
     if gamma is not None and gamma < 1:
         work.refuse(
             "C24",

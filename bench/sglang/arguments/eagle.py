@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 from bench.sglang.arguments.adaptive import is_adaptive
 from bench.sglang.arguments.backends import check_draft_backend, check_tree_pages, check_trtllm_mha
 from bench.sglang.arguments.sampling import check_rejection_sampling
-from bench.sglang.arguments.schedule import limit_running, no_mixed_chunk, no_overlap_on_cpu
+from bench.sglang.arguments.schedule import (
+    check_least,
+    limit_running,
+    no_mixed_chunk,
+    no_overlap_on_cpu,
+)
 
 if TYPE_CHECKING:
     from bench.sglang.arguments.working import Working
@@ -174,6 +179,9 @@ def _draft_tokens(work: Working) -> None:
     work.keep(*TRIPLE)
     if steps is None or topk is None:
         return
+    counts = ((STEPS, steps, 0), (TOPK, topk, 1), (DRAFT_TOKENS, 1 if topk == 1 else drafts, 1))
+    for dest, number, least in counts:
+        check_least(work, dest, number, least)
     if topk == 1:
         work.settle(
             "C3", DRAFT_TOKENS, steps + 1, f"topk is 1, which makes it num_steps + 1 = {steps + 1}"

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 # (memory in GiB below, most with fewer than 4 GPUs a rank, most with more)
 _DEFAULT_MOST: Final = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512))
 _MANY: Final = 512
+# (memory in GiB below, tokens of a prompt computed in one step)
+_CHUNKS: Final = ((20, 2048), (60, 4096), (160, 8192))
+_LARGEST_CHUNK: Final = 16384
+MOST_BATCH: Final = 1 << 20
+"""Larger batches than this are not looked at: no load is that large."""
 
 
 def default_most_batch(memory_gib: float, tp: int) -> int:
@@ -30,8 +35,17 @@ def default_most_batch(memory_gib: float, tp: int) -> int:
     return _MANY
 
 
+def default_chunks(memory_gib: float | None) -> tuple[int, ...]:
+    """The chunks of prefill that SGLang may take unasked: one where the GPUs' memory is known."""
+    chunks = (*(chunk for _, chunk in _CHUNKS), _LARGEST_CHUNK)
+    if memory_gib is None:
+        return chunks
+    return (next((chunk for below, chunk in _CHUNKS if memory_gib < below), _LARGEST_CHUNK),)
+
+
 def generated_batch_sizes(most: int, *, speculative: bool) -> tuple[int, ...]:
     """The list that SGLang makes up to `most`, rising; finer with speculation (C44)."""
+    most = min(most, MOST_BATCH)
     if speculative:
         sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
         sizes += range(272, most + 1, 16)
@@ -66,8 +80,10 @@ def graph_batch_sizes(
     if largest is None:
         limit = effective.max_running_requests
         largest = default_most if limit is None else min(default_most, limit)
+    if largest < 1:
+        return ()
     if asked.get("disable_cuda_graph_padding") is True:
-        return tuple(range(1, largest + 1))
+        return tuple(range(1, min(largest, MOST_BATCH) + 1))
     return generated_batch_sizes(largest, speculative=effective.algorithm is not None)
 
 
@@ -83,7 +99,7 @@ def known_graph_batch_sizes(
         return graph_batch_sizes(asked, effective, default_most=most)
     # Whatever the memory, without a size of its own the command line does not tell.
     small, large = (
-        graph_batch_sizes(asked, effective, default_most=most) for most in (1, 1 << 20)
+        graph_batch_sizes(asked, effective, default_most=most) for most in (1, MOST_BATCH)
     )
     return small if small == large else None
 
@@ -92,7 +108,7 @@ def _config(asked: Mapping[str, AskedValue]) -> dict[str, object]:
     """The decode part of `--cuda-graph-config`, which wins over the other options."""
     try:
         config = json.loads(asked_text(asked, "cuda_graph_config") or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     decode = config.get("decode") if isinstance(config, dict) else None
     return decode if isinstance(decode, dict) else {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -61,6 +62,14 @@ _CONTEXT_KEYS = (
     "max_position_embeddings",
 )
 
+# speculative/dspark_components/dspark_config.py, checkpoint_bundles_dspark_draft
+_DSPARK_KEYS = (
+    *("dspark_block_size", "dspark_markov_rank"),
+    *("dspark_noise_token_id", "dspark_target_layer_ids"),
+)
+_DSPARK_FOLDER = "dspark"
+_MOST = 2**63 - 1
+
 _GPU_NAMES: tuple[tuple[GpuClass, tuple[str, ...]], ...] = (
     ("sm120", ("RTX PRO", "RTX 50", "GB10")),
     ("sm100", ("B200", "B300", "B100")),
@@ -80,6 +89,7 @@ class ModelFacts:
         vocab_size: Rows of its vocabulary.
         draft_vocab_size: A draft's own, smaller vocabulary.
         block_size: The block that a DFLASH or DSPARK draft was trained for.
+        has_dspark: Whether a DSPARK draft comes with it, in its own file or beside it.
     """
 
     architecture: str | None = None
@@ -89,6 +99,7 @@ class ModelFacts:
     vocab_size: int | None = None
     draft_vocab_size: int | None = None
     block_size: int | None = None
+    has_dspark: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +181,28 @@ def model_facts(config: Mapping[str, object]) -> ModelFacts:
         block_size=_whole(
             config.get("dspark_block_size", special.get("block_size", config.get("block_size")))
         ),
+        has_dspark=any(config.get(key) is not None for key in _DSPARK_KEYS),
     )
 
 
 def read_model_facts(path: str) -> ModelFacts | None:
     """What the config.json of a model in a local folder says; None where there is none to read."""
-    try:
-        config = json.loads((Path(path).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    path = path or "."
+    config = read_json(f"{path}/config.json")
+    if not isinstance(config, dict):
         return None
-    return model_facts(config) if isinstance(config, dict) else None
+    facts = model_facts(config)
+    in_folder = isinstance(read_json(f"{path}/{_DSPARK_FOLDER}/config.json"), dict)
+    return replace(facts, has_dspark=True) if in_folder else facts
+
+
+def read_json(path: str) -> object:
+    """What a JSON file of this machine holds; None where there is none to read."""
+    try:
+        file = Path(path).expanduser()  # a RuntimeError for a user that there is not
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # a RecursionError is one
+        return None
 
 
 def _context_len_tok(text: Mapping[str, object]) -> int | None:
@@ -189,13 +212,17 @@ def _context_len_tok(text: Mapping[str, object]) -> int | None:
         isinstance(scaling, dict)
         and "original_max_position_embeddings" not in scaling
         and scaling.get("rope_type") != "llama3"
-        and isinstance(scaling.get("factor"), int | float)
+        and isinstance(given := scaling.get("factor"), int | float)
     ):
-        factor = float(scaling["factor"])
+        factor = float(given) if abs(given) <= _MOST else math.inf
     found = (_whole(text.get(key)) for key in _CONTEXT_KEYS)
     length = next((value for value in found if value is not None), None)
-    return None if length is None else int(factor * length)
+    if length is None or not math.isfinite(factor):
+        return None
+    return _whole(int(factor * length))
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST:
+        return None
+    return value

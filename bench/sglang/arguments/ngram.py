@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from bench.sglang.arguments.backends import page_backend
 from bench.sglang.arguments.parsing import asked_text, whole_number
-from bench.sglang.arguments.schedule import limit_running, no_mixed_chunk, no_overlap_on_cpu
+from bench.sglang.arguments.schedule import (
+    check_least,
+    limit_running,
+    no_mixed_chunk,
+    no_overlap_on_cpu,
+)
 
 if TYPE_CHECKING:
     from bench.sglang.arguments.working import Working
 
 _BREADTH: Final = 10
+_LEAST_BREADTH: Final = 1
 _DRAFT_TOKENS: Final = 12
 
 
@@ -30,7 +36,14 @@ def resolve_ngram(work: Working) -> None:
     no_overlap_on_cpu(work)
     limit_running(work)
     no_mixed_chunk(work)
-    breadth = _own_number(work, "max_bfs_breadth") or _BREADTH
+    given = _own_number(work, "max_bfs_breadth")
+    breadth = _BREADTH if given is None else given
+    if breadth == 0 and work.number("speculative_num_steps") is None:
+        work.refuse(
+            "C17",
+            "NGRAM of breadth 0: SGLang stops at start with a ZeroDivisionError.",
+            "Give --speculative-ngram-max-bfs-breadth 1 or more.",
+        )
     work.settle(
         "C17", "speculative_eagle_topk", breadth, "NGRAM takes --speculative-ngram-max-bfs-breadth"
     )
@@ -38,12 +51,15 @@ def resolve_ngram(work: Working) -> None:
         work.settle(
             "C17", "speculative_num_draft_tokens", _DRAFT_TOKENS, "that is NGRAM's default"
         )
-    drafts = work.number("speculative_num_draft_tokens") or _DRAFT_TOKENS
-    if work.number("speculative_num_steps") is None:
+    drafts = work.number("speculative_num_draft_tokens")
+    assert drafts is not None
+    if work.number("speculative_num_steps") is None and breadth:
         work.settle(
             "C17", "speculative_num_steps", drafts // breadth, "NGRAM divides drafts by breadth"
         )
     work.keep("speculative_num_steps", "speculative_num_draft_tokens")
+    check_least(work, "speculative_num_draft_tokens", drafts, 1)
+    _breadths(work, breadth)
     _corpus(work, drafts)
     _pages(work, breadth)
     if work.attention_dp > 1:
@@ -52,6 +68,25 @@ def resolve_ngram(work: Working) -> None:
             "NGRAM does not go with attention data parallelism: SGLang stops at start.",
             "Leave --enable-dp-attention and --attn-dp-size out.",
         )
+
+
+def _breadths(work: Working, most: int) -> None:
+    """C17: the tree of n-grams that SGLang builds after loading."""
+    least = _own_number(work, "min_bfs_breadth")
+    least = _LEAST_BREADTH if least is None else least
+    depth = _own_number(work, "max_trie_depth")
+    broken = (
+        (least < 1, f"--speculative-ngram-min-bfs-breadth {least}"),
+        (least > most, f"--speculative-ngram-max-bfs-breadth {most} below the least, {least},"),
+        (depth is not None and depth < 2, f"--speculative-ngram-max-trie-depth {depth}"),
+    )
+    for is_broken, what in broken:
+        if is_broken:
+            work.refuse(
+                "C17",
+                f"NGRAM with {what}: SGLang fails after loading.",
+                "Give breadths from 1 on, the largest not below the least, and a depth from 2 on.",
+            )
 
 
 def _own_number(work: Working, name: str) -> int | None:

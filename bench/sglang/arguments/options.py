@@ -1,7 +1,8 @@
 """The options of SGLang's command line, as its own parser of 0.5.23 declares them.
 
-`options.txt` has a line an option: its name in `/server_info`, how it takes values, its spellings.
-`tests/real_sglang` holds the file against the parser of the real one.
+`options.txt` has a line an option: its name in `/server_info`, how it takes values (`?` where it
+may have none), its spellings, and behind `=` the only values it takes. `tests/real_sglang` holds
+the file against the parser of the real one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-Kind = Literal["flag", "text", "int", "float", "size", "texts", "ints", "floats"]
+Kind = Literal["flag", "text", "int", "float", "size", "json", "texts", "ints", "floats"]
 """`size` is a whole number that may end in k, M, G, T, Ki, Mi, Gi or Ti; a plural takes all words
 up to the next option."""
 
@@ -24,11 +25,15 @@ class Option:
         dest: Its name in SGLang's server arguments and in `/server_info`.
         kind: How it takes values.
         spellings: Every way to write it in full; a flag may have a `--no-` form.
+        may_be_bare: Whether it may stand without a value; a flag never has one.
+        choices: The only values it takes; empty: any of its kind.
     """
 
     dest: str
     kind: Kind
     spellings: tuple[str, ...]
+    may_be_bare: bool = False
+    choices: tuple[str, ...] = ()
 
     @property
     def takes_many(self) -> bool:
@@ -49,11 +54,23 @@ def known_options() -> tuple[Option, ...]:
 
 
 def _option(line: str) -> Option:
-    dest, kind, *spellings = line.split()
+    dest, kind, *words = line.split()
     for known in get_args(Kind):
-        if kind == known:
-            return Option(dest=dest, kind=known, spellings=tuple(spellings))
+        if kind.removesuffix("?") == known:
+            return Option(
+                dest=dest,
+                kind=known,
+                spellings=tuple(word for word in words if word.startswith("--")),
+                may_be_bare=kind.endswith("?"),
+                choices=tuple(words[-1][1:].split(",")) if words[-1].startswith("=") else (),
+            )
     raise ValueError(f"options.txt: {line!r} has an unknown kind")
+
+
+@cache
+def options_by_dest() -> dict[str, Option]:
+    """Every option by its name in SGLang's server arguments."""
+    return {option.dest: option for option in known_options()}
 
 
 @cache

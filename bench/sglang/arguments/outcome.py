@@ -29,10 +29,10 @@ class Change:
 
     @property
     def sentence(self) -> str:
-        """`C3: num_draft_tokens was 8 and becomes 4, since …`."""
+        """`num_draft_tokens was 8 and becomes 4, since …`."""
         name = self.dest.removeprefix("speculative_")
         was = "was not given" if self.asked is None else f"was {self.asked}"
-        return f"{self.rule}: {name} {was} and becomes {self.becomes}, since {self.why}"
+        return f"{name} {was} and becomes {self.becomes}, since {self.why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +100,10 @@ class EffectiveSpeculative:
 
     @property
     def adjustments(self) -> tuple[str, ...]:
-        """What the server changes of what was asked, a sentence each, rule's name first."""
+        """What the server changes of what was asked, a sentence each, the rule's name first."""
         idle = [option_of(dest) for dest in self.without_effect]
         ignored = (f"ignored: {', '.join(idle)}",) if idle else ()
-        return tuple(change.sentence for change in self.changes) + ignored
+        return tuple(f"{change.rule}: {change.sentence}" for change in self.changes) + ignored
 
     @property
     def reserved_tok(self) -> int | None:
@@ -117,6 +117,11 @@ class EffectiveSpeculative:
         if self.num_steps is None or self.eagle_topk is None or self.most_draft_tokens is None:
             return None
         return max(self.eagle_topk * self.num_steps, self.most_draft_tokens)
+
+
+def by_rule(rule: str) -> str:
+    """Where what SGLang does is told in full, as the end of a message."""
+    return f"(rule {rule}, docs/arguments.md)"
 
 
 def as_text(value: Value) -> str:

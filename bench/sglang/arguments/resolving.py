@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from bench.sglang.arguments.adaptive import is_adaptive, resolve_adaptive
-from bench.sglang.arguments.backends import resolve_backends
+from bench.sglang.arguments.adaptive import resolve_adaptive
+from bench.sglang.arguments.backends import resolve_backends, topk_moves_backend
 from bench.sglang.arguments.block_drafts import resolve_dflash, resolve_dspark
-from bench.sglang.arguments.eagle import DRAFT, TRIPLE, resolve_eagle
+from bench.sglang.arguments.eagle import DRAFT, TOPK, TRIPLE, resolve_eagle
 from bench.sglang.arguments.known import NOTHING, SUPPORTED
 from bench.sglang.arguments.ngram import resolve_ngram
-from bench.sglang.arguments.options import find_option, known_options, option_of
-from bench.sglang.arguments.parsing import bad_number
+from bench.sglang.arguments.parsing import faults_of
 from bench.sglang.arguments.sampling import (
     REJECTION,
     check_temperature,
@@ -53,6 +53,7 @@ _SPEC_V2: Final = "SGLANG_ENABLE_SPEC_V2"
 # Seen in 0.5.5; launch commands for 0.5.11 still set it. Of what lies between that and 0.5.23
 # nothing is known.
 _SPEC_V2_BEFORE: Final = [0, 5, 12]
+_VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?!\d)")
 
 
 def effective_speculative(
@@ -77,19 +78,28 @@ def effective_speculative(
 
 
 def _resolve(work: Working) -> None:
-    _names(work)
-    _numbers(work)
+    _faults(work)
     _algorithm(work)
     resolve_backends(work)
     resolve_parallelism(work)
     check_context(work)
     if work.algorithm is None:
-        for dest in (*TRIPLE, DRAFT, *_speculative(work)):
-            work.ignore("idle", dest, "there is no --speculative-algorithm")
+        _without_algorithm(work)
     else:
         _speculate(work)
     check_running(work)
     check_chunk_pages(work)
+
+
+def _without_algorithm(work: Working) -> None:
+    """SGLang looks at some speculative arguments all the same."""
+    resolve_block_verification(work)
+    check_window(work)
+    resolve_adaptive(work)
+    check_modes(work)
+    for dest in (*TRIPLE, DRAFT, *_speculative(work)):
+        if dest != TOPK or not topk_moves_backend(work):
+            work.ignore("idle", dest, "there is no --speculative-algorithm")
 
 
 def _speculate(work: Working) -> None:
@@ -122,43 +132,10 @@ _RESOLVERS: Final = {
 # ------------------------------------------------------------------------------- the command line
 
 
-def _names(work: Working) -> None:
-    known = {option.dest for option in known_options()}
-    for dest in work.asked:
-        if dest in known:
-            continue
-        found = find_option(option_of(dest))
-        possible = found if isinstance(found, tuple) else ()
-        reason = f"could be {' or '.join(possible)}" if possible else "is no option of it"
-        work.refuse(
-            "name",
-            f"{option_of(dest)} {reason}: SGLang {SUPPORTED} ends at once.",
-            "Write the whole name."
-            if possible
-            else "See `python -m sglang.launch_server --help`.",
-        )
-
-
-def _numbers(work: Working) -> None:
-    for option in known_options():
-        value = work.asked.get(option.dest)
-        word = None if value is None else bad_number(option, value)
-        if word is not None:
-            wanted = {"f": "a number"}.get(option.kind[0], "a whole number")
-            _no_number(work, option.dest, f"wants {wanted}", repr(word) if word else "nothing")
-    for dest in (*TRIPLE, "max_running_requests"):
-        least = 0 if dest == TRIPLE[0] and is_adaptive(work) else 1
-        number = work.number(dest)
-        if number is not None and number < least:
-            _no_number(work, dest, f"wants a whole number from {least} on", repr(str(number)))
-
-
-def _no_number(work: Working, dest: str, wants: str, given: str) -> None:
-    work.reject(
-        "number",
-        f"{option_of(dest)} {wants} and was given {given}.",
-        f"Write a number behind {option_of(dest)}.",
-    )
+def _faults(work: Working) -> None:
+    for fault in faults_of(work.asked):
+        ends = f"SGLang {SUPPORTED} ends at once."
+        work.refuse(fault.rule, f"{fault.reason} {ends}", fault.fix)
 
 
 # ---------------------------------------------------------------------------------- the algorithm
@@ -232,5 +209,5 @@ def _spec_v2(work: Working) -> None:
 
 
 def _reads_spec_v2(version: str | None) -> bool:
-    parts = [int(part) for part in (version or "").split(".")[:3] if part.isdecimal()]
-    return len(parts) == 3 and parts < _SPEC_V2_BEFORE
+    found = _VERSION.match(version or "")
+    return found is not None and [int(part) for part in found.groups()] < _SPEC_V2_BEFORE

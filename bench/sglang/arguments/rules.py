@@ -84,7 +84,8 @@ RULES: Final = (
     Rule(
         id="C8",
         source="arg_groups/model_override_base.py",
-        asked="a tree (or on Hopper a page size above 1) and no attention backend, MHA target",
+        asked="a tree (or on Hopper a page size above 1) and no attention backend, MHA target; "
+        "topk counts without an algorithm as well",
         server="another default backend than without speculation",
         ours="advise to pin it in every arm",
     ),
@@ -144,10 +145,11 @@ RULES: Final = (
     ),
     Rule(
         id="C17",
-        asked="NGRAM: topk, draft tokens, steps",
+        asked="NGRAM: topk, draft tokens, steps, breadths",
         server="topk becomes the largest breadth (10); draft tokens default to 12, steps to "
-        "draft tokens // topk; mixed chunk is turned off",
-        ours="change",
+        "draft tokens // topk; mixed chunk is turned off; breadths below 1, or the largest below "
+        "the least, fail at start or after loading",
+        ours="change, reject",
     ),
     Rule(
         id="C18",
@@ -188,8 +190,9 @@ RULES: Final = (
     ),
     Rule(
         id="C24",
-        asked="DSPARK: steps, topk, block size (gamma), draft tokens",
-        server="steps and topk become 1, draft tokens gamma + 1; ValueError when they differ",
+        asked="DSPARK: steps, topk, block size (gamma), draft tokens; no draft",
+        server="steps and topk become 1, draft tokens gamma + 1; ValueError when they differ, or "
+        "the target has no draft of its own",
         ours="reject, change",
     ),
     Rule(
@@ -202,14 +205,15 @@ RULES: Final = (
     Rule(
         id="C26",
         source="spec, speculative/eagle_worker_v2.py",
-        asked="rejection sampling or block verification with another algorithm, topk above 1, "
+        asked="rejection sampling or block verification with another algorithm (the latter also "
+        "with none), topk above 1, "
         "accept thresholds, or a draft vocabulary of its own",
         server="an error, the last one after loading",
         ours="reject",
     ),
     Rule(
         id="C27",
-        asked="draft window or sink that cannot be, or has no effect",
+        asked="draft window or sink that cannot be (with an algorithm or none), or has no effect",
         server="ValueError, or a warning",
         ours="reject, advise",
     ),
@@ -265,8 +269,9 @@ RULES: Final = (
     Rule(
         id="C35",
         source="arg_groups/overrides.py",
-        asked="a page size that the attention backend has not",
-        server="another page size; AssertionError when chunked prefill is no multiple of it",
+        asked="a page size that the attention backend has not, or below 1",
+        server="another page size; an error when chunked prefill, which is 2048 to 16384 by the "
+        "GPUs' memory unasked, is no multiple of it",
         ours="change, reject",
     ),
     Rule(
@@ -314,7 +319,8 @@ RULES: Final = (
     Rule(
         id="C42",
         source="arg_groups/kv_cache_hook.py, attention_hook.py, hisparse_hook.py",
-        asked="unified memory, ReplaySSM or HiSparse with a tree or another algorithm",
+        asked="unified memory, ReplaySSM or HiSparse with a tree or another algorithm; the first "
+        "two look at topk without an algorithm as well",
         server="an error at start",
         ours="reject",
     ),
@@ -374,10 +380,19 @@ RULES: Final = (
     Rule(
         id="number",
         source="arg_groups/fields/",
-        asked="an option that wants a number and is given none",
-        server="ends with exit status 2",
+        asked="an option that wants a number and is given none; fewer than one step, branch, "
+        "draft token or running request where these count",
+        server="ends with exit status 2, or fails once it has loaded",
         ours="reject",
         always=True,
+    ),
+    Rule(
+        id="value",
+        source="server_args.py, arg_groups/arg_utils.py",
+        asked="a flag with a value, an option without one, a choice that there is not, JSON that "
+        "is none, a word that belongs to no option",
+        server="ends with exit status 2",
+        ours="reject",
     ),
     Rule(
         id="idle",

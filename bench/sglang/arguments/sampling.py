@@ -19,7 +19,7 @@ def resolve_block_verification(work: Working) -> None:
     if work.algorithm not in {"EAGLE", "EAGLE3", "DFLASH", "DSPARK"}:
         work.refuse(
             "C26",
-            f"block verification does not go with {work.algorithm}: SGLang stops at start.",
+            f"block verification does not go with {_named(work)}: SGLang stops at start.",
             "Leave --speculative-use-block-verification out.",
         )
     if work.is_cpu:
@@ -30,6 +30,10 @@ def resolve_block_verification(work: Working) -> None:
         )
     if work.algorithm in {"EAGLE", "EAGLE3"}:
         work.settle("C26", REJECTION, value=True, why="block verification needs it")
+
+
+def _named(work: Working) -> str:
+    return work.algorithm or "a server that does not speculate"
 
 
 def has_thresholds(work: Working) -> bool:
@@ -99,7 +103,7 @@ def check_window(work: Working) -> None:
             "--speculative-draft-window-size: SGLang stops at start.",
             "Give both, or neither.",
         )
-    if work.algorithm not in {"EAGLE", "EAGLE3", "DFLASH"}:
+    if work.algorithm not in {None, "EAGLE", "EAGLE3", "DFLASH"}:
         for name in ("window", "sink"):
             work.ignore("C27", f"speculative_draft_{name}_size", f"{work.algorithm} has no window")
     draft = work.known.draft

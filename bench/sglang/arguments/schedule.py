@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.sglang.arguments.adaptive import is_adaptive, is_multi_layer
+from bench.sglang.arguments.backends import DEEPSEEK_V3, PLAIN_MHA
+from bench.sglang.arguments.graphs import default_chunks
 from bench.sglang.arguments.options import option_of
-from bench.sglang.arguments.parsing import asked_text
+from bench.sglang.arguments.parsing import asked_text, whole_number
 
 if TYPE_CHECKING:
     from bench.sglang.arguments.working import Working
@@ -40,6 +42,12 @@ def check_running(work: Working) -> None:
     """C12, as far as `--max-total-tokens` tells: at most half the KV cache's tokens run."""
     total = work.number("max_total_tokens")
     running = work.number(RUNNING)
+    if running is not None and running < 1:
+        work.advise(
+            "C12",
+            f"--max-running-requests {running} runs one request at a time on each rank.",
+            "Give how many are to run at once.",
+        )
     if total is None or running is None:
         return
     ranks = work.attention_dp
@@ -50,6 +58,16 @@ def check_running(work: Working) -> None:
             f"of --max-running-requests {running} only {most} will run: half of "
             f"--max-total-tokens {total}" + ("." if ranks == 1 else f" on each of {ranks} ranks."),
             "Raise --max-total-tokens, or lower --max-running-requests in every arm.",
+        )
+
+
+def check_least(work: Working, dest: str, number: int | None, least: int) -> None:
+    """A count that SGLang takes and cannot run with."""
+    if number is not None and number < least:
+        work.refuse(
+            "number",
+            f"{option_of(dest)} {number}: SGLang fails after loading.",
+            f"Give {least} or more.",
         )
 
 
@@ -82,17 +100,38 @@ def resolve_parallelism(work: Working) -> None:
 
 def check_chunk_pages(work: Working) -> None:
     """C35, second half: chunked prefill must be made of whole pages."""
-    chunk, page = work.number("chunked_prefill_size"), work.number("page_size")
-    if chunk is None or page is None or work.text("disaggregation_mode") == "decode":
+    page = work.number("page_size")
+    if page is None:
         return
-    if chunk > 0 and chunk % page:
+    if page < 1:
+        work.refuse(
+            "C35", f"pages of {page} tokens: SGLang stops at start.", "Give --page-size 1 or more."
+        )
+        return
+    chunks = _chunks(work)
+    chunk = chunks[-1]
+    default = "" if work.given("chunked_prefill_size") else ", which is the default,"
+    if all(chunk > 0 and chunk % page for chunk in chunks):
         work.refuse(
             "C35",
-            f"a chunked prefill of {chunk} tokens is not made of whole pages of {page}: SGLang "
-            "stops at start.",
+            f"a chunked prefill of {chunk} tokens{default} is not made of whole pages of {page}: "
+            "SGLang stops at start.",
             f"Give --chunked-prefill-size a multiple of {page}"
             + (f" times {work.attention_dp} ranks." if work.attention_dp > 1 else "."),
         )
+
+
+def _chunks(work: Working) -> tuple[int, ...]:
+    """What a chunk of prefill may be; -1 is none."""
+    if work.text("disaggregation_mode") == "decode":
+        return (-1,)
+    if work.given("chunked_prefill_size"):
+        chunk = work.number("chunked_prefill_size")
+        return (-1 if chunk is None else chunk,)
+    if work.flag("enable_mis"):
+        return (-1,)
+    chunks = default_chunks(None if work.is_cpu else work.known.gpu_memory_gib)
+    return tuple(chunk // work.attention_dp for chunk in chunks)
 
 
 def check_pipeline(work: Working) -> None:
@@ -130,7 +169,7 @@ def check_modes(work: Working) -> None:
     if (
         work.text("disaggregation_mode") == "decode"
         and work.flag("disaggregation_decode_enable_radix_cache")
-        and algorithm not in {"EAGLE", "EAGLE3", "DSPARK"}
+        and algorithm not in {None, "EAGLE", "EAGLE3", "DSPARK"}
     ):
         work.refuse(
             "C37",
@@ -138,13 +177,25 @@ def check_modes(work: Working) -> None:
             "Leave --disaggregation-decode-enable-radix-cache out.",
         )
     if work.flag("enable_unified_memory") and algorithm not in {
-        *("EAGLE", "EAGLE3", "DFLASH", "DSPARK"),
+        *(None, "EAGLE", "EAGLE3", "DFLASH", "DSPARK"),
     }:
         _refuse_mode(work, "--enable-unified-memory", f"does not go with {algorithm}")
-    for dest in ("enable_unified_memory", "enable_linear_replayssm_spec", "enable_hisparse"):
-        if work.flag(dest) and topk is not None and topk > 1 and algorithm != "NGRAM":
-            _refuse_mode(work, option_of(dest), f"takes chains only, topk is {topk}")
-    if work.flag("enable_hisparse") and is_adaptive(work):
+    target = work.known.target
+    architecture = None if target is None else target.architecture
+    is_hybrid = architecture not in PLAIN_MHA | DEEPSEEK_V3  # or is not known
+    if work.flag("enable_unified_memory") and algorithm in {"EAGLE", "EAGLE3"} and not is_hybrid:
+        _refuse_mode(work, "--enable-unified-memory", f"wants a hybrid target for {algorithm}")
+    # The first looks at what topk has become; the others, which come before, at what was asked.
+    given = whole_number(asked_text(work.asked, "speculative_eagle_topk") or "")
+    chains = {
+        "enable_unified_memory": (topk, {None, 1}),
+        "enable_linear_replayssm_spec": (given, {None, 1}),
+        "enable_hisparse": (None if algorithm is None else given, {None, 0, 1}),
+    }
+    for dest, (number, taken) in chains.items():
+        if work.flag(dest) and number not in taken:
+            _refuse_mode(work, option_of(dest), f"takes chains only, topk is {number}")
+    if algorithm is not None and work.flag("enable_hisparse") and is_adaptive(work):
         _refuse_mode(work, "--enable-hisparse", "does not go with adaptive speculation")
 
 
@@ -152,7 +203,7 @@ def _refuse_mode(work: Working, option: str, why: str) -> None:
     work.refuse(
         "C42",
         f"{option} {why}: SGLang stops at start.",
-        f"Leave {option} out, or give --speculative-eagle-topk 1 and EAGLE.",
+        f"Leave {option} out.",
     )
 
 

@@ -26,8 +26,14 @@ def resolve_uno(work: Working) -> None:
     for reason, fix in _obstacles(work):
         work.refuse("C25", f"UNO {reason}: SGLang stops at start.", fix)
     width = work.number("speculative_num_draft_tokens") or 0
-    topk = work.number("speculative_eagle_topk") or 1
-    if topk > 1:
+    topk = work.number("speculative_eagle_topk")
+    if topk is not None and topk < 1:
+        work.refuse(
+            "C25",
+            f"UNO with topk {topk}: SGLang stops at start.",
+            "Give --speculative-eagle-topk 1 or more, or leave it out.",
+        )
+    if topk is not None and topk > 1:
         _tree(work, width, topk)
     else:
         for dest in ("speculative_num_steps", "speculative_eagle_topk"):
@@ -41,6 +47,17 @@ def resolve_uno(work: Working) -> None:
                 f"UNO needs fa3, and {name} runs on {backend}: SGLang stops at start.",
                 "Give --attention-backend fa3.",
             )
+
+
+def _capacity(steps: int, topk: int) -> int:
+    """Nodes of a full tree of more branches than one, as far as it can matter."""
+    nodes = widest = 1
+    for _ in range(steps):
+        widest *= topk
+        nodes += widest
+        if nodes > _MOST_NODES:
+            break
+    return nodes
 
 
 def _obstacles(work: Working) -> Iterator[tuple[str, str]]:
@@ -93,7 +110,7 @@ def _tree(work: Working, width: int, topk: int) -> None:
             "Give --speculative-num-steps.",
         )
         return
-    capacity = sum(topk**depth for depth in range(steps + 1))
+    capacity = _capacity(steps, topk)
     limits = (
         (width < steps + 1, f"needs at least {steps + 1}", "Give more draft tokens."),
         (width > _MOST_NODES, f"holds at most {_MOST_NODES}", give),

@@ -149,7 +149,7 @@ class Working:
             num_steps=self.number("speculative_num_steps") if algorithm else None,
             eagle_topk=self.number("speculative_eagle_topk") if algorithm else None,
             num_draft_tokens=draft_tokens,
-            max_running_requests=self.number("max_running_requests"),
+            max_running_requests=self._running(),
             most_draft_tokens=draft_tokens
             if self.most_draft_tokens is None
             else self.most_draft_tokens,
@@ -158,6 +158,11 @@ class Working:
             advice=tuple(self._advice),
             without_effect=tuple(self._without_effect),
         )
+
+    def _running(self) -> int | None:
+        """The running limit; of less than one request for each rank SGLang makes that."""
+        limit = self.number("max_running_requests")
+        return None if limit is None else max(limit, self.attention_dp)
 
     def _now(self, dest: str) -> str | None:
         if dest in self.values:

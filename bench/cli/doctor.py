@@ -1,0 +1,295 @@
+"""`bench doctor`: why a draft is accepted badly, found before a night is lost to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli.output import Printer, many, print_json, printing
+from bench.errors import EXIT_NO_VALID_CELL, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.doctor.probing import Probe
+    from bench.draft import DraftFinding, Examination
+    from bench.model import Plan
+
+app = typer.Typer(
+    help="Find out why a draft is accepted badly (docs/draft-doctor.md).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the answer as one JSON object on stdout.")
+]
+_DRAFT = "speculative_draft_model_path"
+DraftName = Annotated[
+    str,
+    typer.Argument(metavar="DRAFT", help="The draft's folder, or its Hugging Face id."),
+]
+
+
+@app.command(short_help="Examine a draft from its files alone.")
+def draft(
+    draft_name: DraftName,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="The target's folder or Hugging Face id; its config.json is enough.",
+        ),
+    ] = None,
+    launch_args: Annotated[
+        str | None,
+        typer.Option(
+            "--launch-args",
+            metavar="ARGS",
+            help="The command line it is to be served with, as one word; NAME=VALUE may precede.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Examine a draft from its files alone: what SGLang will really do with it, and what is wrong.
+
+    Exit status 0: clean. 4: something is wrong, or looks wrong.
+    """
+    from bench.draft import as_json as for_programs
+    from bench.draft import examine, launch_arguments
+
+    launch = None if launch_args is None else launch_arguments(launch_args)
+    examined = examine(draft_name, target=target, launch=launch)
+    with printing():
+        if as_json:
+            print_json(for_programs(examined))
+        else:
+            _print_examination(examined)
+    if not examined.is_clean:
+        raise typer.Exit(EXIT_NO_VALID_CELL)
+
+
+@app.command(short_help="Make a draft in speculators' form into one that SGLang reads.")
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SRC", help="A draft in speculators' form: folder or id."),
+    ],
+    destination: Annotated[
+        str, typer.Argument(metavar="DST", help="The new folder; it must not be there yet.")
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="The target's folder or id, if the draft does not name its class.",
+        ),
+    ] = None,
+) -> None:
+    """Make a draft in speculators' form into one that SGLang reads.
+
+    Tensors stay bit for bit; what was written is read again and compared. What SGLang's class
+    cannot compute is refused, with the reasons, and nothing is written.
+    """
+    from bench.draft import convert as convert_draft
+
+    made = convert_draft(source, destination, target=target)
+    with printing():
+        printer = Printer()
+        renamed = sum(old != new for old, new in made.names.items())
+        printer.print_text(
+            f"{destination}: {many(len(made.names), 'tensor')} bit for bit as in {source}, "
+            f"{renamed} renamed, {len(made.dropped)} left out."
+        )
+        if made.notes:
+            print_findings(made.notes, printer)
+
+
+@app.command(short_help="Probe a running server: how are its drafts accepted, and why so.")
+def server(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: http://host:port.")],
+    train_acc: Annotated[
+        str | None,
+        typer.Option(
+            "--train-acc",
+            metavar="A1,A2,…",
+            help="The draft's accuracy at step 1, 2, … of its training, e.g. 0.747,0.71,0.68.",
+        ),
+    ] = None,
+    training: Annotated[
+        Path | None,
+        typer.Option(
+            "--training",
+            metavar="FILE",
+            help="Prompts like those of the training (JSON Lines, docs/prompts.md).",
+        ),
+    ] = None,
+    serving: Annotated[
+        Path | None,
+        typer.Option("--serving", metavar="FILE", help="Prompts as they are served, likewise."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env",
+            metavar="NAME",
+            help="The environment variable that holds the server's API key.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a running server some short greedy requests, and name the pattern of acceptance.
+
+    The server is only read: nothing is flushed, aborted or set. Exit status 0: healthy, or too
+    little to tell. 4: the pattern points to a fault.
+    """
+    import asyncio
+
+    from bench.doctor.probing import Asked, probe
+    from bench.doctor.probing import as_json as for_programs
+
+    asked = Asked(
+        url=url,
+        api_key=None if api_key_env is None else _key(api_key_env),
+        train_accuracy=_accuracies(train_acc),
+        training=training,
+        serving=serving,
+    )
+    found = asyncio.run(probe(asked))
+    with printing():
+        if as_json:
+            print_json(for_programs(found))
+        else:
+            _print_probe(found)
+    if found.is_suspect:
+        raise typer.Exit(EXIT_NO_VALID_CELL)
+
+
+def _key(name: str) -> str:
+    key = os.environ.get(name)
+    if not key:
+        raise InputError(
+            f"--api-key-env {name}: the variable is not set.", hint=f"export {name}=…"
+        )
+    return key
+
+
+def _accuracies(text: str | None) -> tuple[float, ...]:
+    try:
+        found = tuple(float(word) for word in (text or "").split(",") if text)
+    except ValueError:
+        found = (-1.0,)
+    if all(0 <= accuracy <= 1 for accuracy in found):
+        return found
+    raise InputError(
+        f"--train-acc {text}: wanted shares between 0 and 1, separated by commas.",
+        hint="For example 0.747,0.71,0.68: of step 1, 2 and 3.",
+    )
+
+
+def _print_probe(found: Probe) -> None:
+    printer = Printer()
+    if found.effective.simulated:
+        printer.print_text("SIMULATED: the figures below come from a simulated server.")
+    told = {k: v for k, v in found.effective.speculative if v is not None and k in _TOLD}
+    printer.print_text("runs: " + ", ".join(f"{key} {told[key]}" for key in _TOLD if key in told))
+    for different in found.differences:
+        printer.print_text(
+            f"    not as asked: {different.name} was {different.asked}, is {different.effective}"
+        )
+    printer.print_text(f"{'prompts':<14} {'n':>3} {'steps':>6}  accept length   P(≥1), P(≥2), …")
+    for group in found.groups:
+        error = group.standard_error_tok
+        spread = "" if error is None else f" ± {error:.2f}"
+        shares = ", ".join(f"{share:.2f}" for share in group.at_position)
+        printer.print_text(
+            f"{group.group:<14} {group.requests:>3} {group.verify_ct:>6}  "
+            f"{group.accept_len_tok:.2f}{spread:<9}  {shares}"
+        )
+    if found.expected_tok is not None:
+        printer.print_text(f"training promises an accept length of {found.expected_tok:.2f}")
+    if found.failed_ct:
+        printer.print_text(f"{many(found.failed_ct, 'request')} failed and count nothing")
+    printer.print("")
+    for named in found.patterns:
+        printer.print_text(f"{named.pattern.upper()}: {named.evidence}", style="bold")
+        printer.print_text(f"    {named.meaning}")
+        printer.print_text(f"    next: {named.next_step}")
+    if found.files:
+        printer.print_text("The draft's files:")
+        print_findings(found.files, printer)
+
+
+_TOLD = (
+    *("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens"),
+    *("adaptive", "draft_window_size", "draft_model_quantization"),
+)
+
+
+def warn_of_drafts(plan: Plan) -> None:
+    """Examine the drafts that a plan names in local folders, and say on stderr what is wrong.
+
+    It never stops a run: a draft that is served badly may be the very question.
+    """
+    from bench.draft import Level, examine, is_folder, launch_of
+
+    printer = Printer(stderr=True)
+    servers = {launch.arm: launch.server for launch in plan.launches}
+    for arm, server in servers.items():
+        launch = launch_of(server.arguments, environment=dict(server.environment))
+        draft = launch.text(_DRAFT)
+        if server.launcher not in {"local", "template"} or draft is None or not is_folder(draft):
+            continue
+        try:
+            found = examine(draft, launch=launch).findings
+        except InputError as error:
+            printer.print_text(f"arm {arm}: its draft could not be examined: {error}")
+            continue
+        wrong = [finding for finding in found if finding.level is not Level.NOTE]
+        if wrong:
+            printer.print_text(f"arm {arm}, draft {draft} (--no-doctor skips this):")
+            print_findings(wrong, printer)
+
+
+def _print_examination(examined: Examination) -> None:
+    draft, printer = examined.case.draft, Printer()
+    printer.print_text(f"{draft.name}: {draft.architecture or 'no architecture'} ({draft.form})")
+    printer.print("")
+    for line in examined.flow:
+        printer.print_text(f"    {line}")
+    loaded = examined.case.loaded
+    if loaded is not None and draft.form != "speculators":
+        printer.print_text(
+            f"    weights: {len(loaded.filled)} of {many(len(loaded.wanted), 'parameter')} loaded "
+            f"from {many(len(draft.checkpoint.tensors), 'tensor')}, "
+            f"{len(loaded.renamed)} renamed, {len(loaded.dropped)} dropped"
+        )
+    printer.print("")
+    print_findings(examined.findings, printer)
+    if examined.case.target is None:
+        printer.print_text(
+            "No target was given: which layers it is fed, and whether the sizes fit, was not "
+            "checked (--target)."
+        )
+
+
+def print_findings(findings: Sequence[DraftFinding], printer: Printer) -> None:
+    """Each finding: what, by what it was seen, what it does, what to do."""
+    if not findings:
+        printer.print_text("Clean: nothing was found.")
+    for finding in findings:
+        printer.print_text(
+            f"{finding.level.upper()} {finding.rule}: {finding.what}", style=_STYLES[finding.level]
+        )
+        for line in finding.evidence:
+            printer.print_text(f"    seen: {line}")
+        printer.print_text(f"    does: {finding.consequence}")
+        printer.print_text(f"    fix:  {finding.fix}")
+
+
+_STYLES = {"fault": "bold red", "suspect": "bold yellow", "note": "bold"}

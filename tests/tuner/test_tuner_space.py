@@ -1,0 +1,175 @@
+"""From axes to distinct effective configurations."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.errors import ScenarioError
+from bench.scenario import load_scenario
+from bench.sglang.arguments import Known, tree_capacity_tok
+from tuner.space import (
+    Axes,
+    Configuration,
+    Server,
+    Setting,
+    effective,
+    read_tune,
+    settings_of,
+    survey,
+)
+
+SERVER = Server(
+    arguments=("--model-path", "target"),
+    draft_arguments=("--speculative-draft-model-path", "draft"),
+    known=Known(version="0.5.23"),
+)
+AXES = Axes(
+    algorithms=("EAGLE3",),
+    num_steps=(1, 2, 3, 5),
+    eagle_topk=(1, 2, 4),
+    num_draft_tokens=(4, 8, 16),
+)
+
+
+def test_all_chains_of_a_depth_are_one_configuration():
+    space = survey(AXES, SERVER)
+    chains = [c for c in space.configurations if c.eagle_topk == 1]
+    assert [c.draft[1:] for c in chains] == [(1, 1, 2), (2, 1, 3), (3, 1, 4), (5, 1, 6)]
+    assert dict(space.aliases)["C3"] > 0
+
+
+def test_counts_add_up():
+    space = survey(AXES, SERVER)
+    assert space.raw == 1 + 4 * 3 * 3
+    assert space.legal == len(space.configurations) + sum(n for _, n in space.aliases)
+    assert space.configurations[0] == Configuration()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(st.integers(1, 8), min_size=1, max_size=3, unique=True),
+    topk=st.lists(st.integers(1, 8), min_size=1, max_size=3, unique=True),
+    tokens=st.lists(st.integers(1, 64), min_size=1, max_size=3, unique=True),
+)
+def test_nothing_that_sglang_would_fail_with_is_left_and_everything_stays_itself(
+    steps, topk, tokens
+):
+    axes = Axes(
+        algorithms=("EAGLE3",),
+        num_steps=tuple(steps),
+        eagle_topk=tuple(topk),
+        num_draft_tokens=tuple(tokens),
+    )
+    space = survey(axes, SERVER)
+    assert len(set(space.configurations)) == len(space.configurations)
+    for configuration in space.configurations:
+        again = effective(configuration, SERVER)
+        assert isinstance(again, tuple)
+        assert again[0] == configuration
+        if configuration.is_tree:
+            _, s, k, n = configuration.draft
+            assert n <= tree_capacity_tok(s, k)
+            assert n > max(2, s)
+
+
+def test_each_setting_has_its_own_off():
+    settings_made = settings_of({}, {"NCCL_ALGO": (None, "Ring", "Tree")})
+    space = survey(
+        Axes(
+            algorithms=("EAGLE3",),
+            num_steps=(3,),
+            eagle_topk=(1,),
+            num_draft_tokens=(4,),
+            settings=settings_made,
+        ),
+        SERVER,
+    )
+    off = [c for c in space.configurations if c.algorithm is None]
+    assert [dict(c.environment).get("NCCL_ALGO") for c in off] == [None, "Ring", "Tree"]
+    assert len(space.configurations) == 6
+
+
+def test_an_option_that_does_nothing_makes_no_new_configuration():
+    settings_made = settings_of({"--speculative-token-map": (None, "map.pt")}, {})
+    space = survey(
+        Axes(
+            algorithms=("EAGLE3",),
+            num_steps=(3,),
+            eagle_topk=(1,),
+            num_draft_tokens=(4,),
+            settings=settings_made,
+        ),
+        SERVER,
+    )
+    assert [c.label for c in space.configurations] == ["off", "EAGLE3 3-1-4"]
+
+
+def test_bundles_are_one_axis():
+    wide = Setting(arguments=(("--enable-symm-mem", "true"),), environment=(("A", "1"),))
+    made = settings_of({}, {"B": (None, "2")}, [(Setting(), wide)])
+    assert len(made) == 4
+    assert made[0] == Setting()
+    assert Setting(arguments=wide.arguments, environment=(("A", "1"), ("B", "2"))) in made
+
+
+# ------------------------------------------------------------------------------------ the block
+
+KIMI = Path(__file__).parents[2] / "scenarios" / "kimi.yaml"
+
+
+def scenario_with(tmp_path, block):
+    path = tmp_path / "kimi.yaml"
+    text = KIMI.read_text(encoding="utf-8")
+    path.write_text(text.partition("\ntune:")[0] + "\ntune:\n" + block, encoding="utf-8")
+    return load_scenario(path)
+
+
+def test_a_good_block_is_read(tmp_path):
+    loaded = scenario_with(
+        tmp_path,
+        "  num_steps: {from: 1, to: 5, step: 2}\n"
+        "  eagle_topk: [1, 4]\n"
+        "  arguments: {--page-size: [1, 16]}\n"
+        "  environment: {NCCL_MIN_NCHANNELS: [null, 16]}\n"
+        '  loads: {"8": 2}\n'
+        "  workloads: {chat-2k: 1}\n"
+        "  budget: {launches: 12}\n",
+    )
+    tune = read_tune(loaded)
+    assert tune.num_steps.values == (1, 3, 5)
+    assert tune.arguments == {"--page-size": ("1", "16")}
+    assert tune.environment == {"NCCL_MIN_NCHANNELS": (None, "16")}
+    assert tune.budget.launches == 12
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("  num_stepz: [1]\n", "tune.num_stepz: unknown key. Did you mean num_steps?"),
+        ("  workloads: {chat-3k: 1}\n", "no workload is called chat-3k. Did you mean chat-2k?"),
+        ("  present: eagle3-rewird\n", "no arm is called eagle3-rewird"),
+        ("  arguments: {--page-sise: [1]}\n", "is no option of SGLang. Did you mean --page-size?"),
+        ("  arguments: {--speculative-num-steps: [1]}\n", "is tune.num_steps. Move it there"),
+        ("  budget: {launches: 2}\n", "tune.budget.launches"),
+        ("  num_steps: []\n", "tune.num_steps: is empty"),
+        ("  objective: speed\n", "wanted one of"),
+        ("  environment: {A: []}\n", "tune.environment.A: has no value"),
+        ("  bundles: {transport: {}}\n", "tune.bundles.transport: has no value"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path, block, told):
+    loaded = scenario_with(tmp_path, block)
+    with pytest.raises(ScenarioError) as caught:
+        read_tune(loaded)
+    line = loaded.source.text.count("\n")  # the block is the file's last line
+    assert told in str(caught.value)
+    assert f"kimi.yaml:{line}" in str(caught.value)
+
+
+def test_no_block_is_told(tmp_path):
+    path = tmp_path / "kimi.yaml"
+    path.write_text(KIMI.read_text(encoding="utf-8").partition("\ntune:")[0])
+    with pytest.raises(ScenarioError, match=r"tune: missing\. Add tune:"):
+        read_tune(load_scenario(path))

@@ -1,0 +1,259 @@
+"""Which configuration to launch next, and when to go over to the final.
+
+`Search` is a conversation: `ask` what to launch, `tell` what it measured or that it `fail`ed. It
+holds no server, no clock and no file, so that it runs against landscapes as against servers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tuner.confirm import conclude, plan_final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from tuner.confirm import Conclusion, FinalPlan
+    from tuner.predict import Knowledge, Predictor, Reading
+    from tuner.space import Configuration
+
+    Array = NDArray[np.float64]
+
+BASELINE_EVERY: Final = 12  # launches: how often the baseline is launched again against drift
+SETTINGS_FROM: Final = 16  # launches: with fewer only the user's own setting is searched
+FIRST_STEPS: Final = 5  # of the first chain: deep enough to tell of all shallower ones
+BASELINE_TRIES: Final = 2
+_NODES: Final = np.polynomial.hermite_e.hermegauss(15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What to launch.
+
+    Attributes:
+        configuration: Its place in the space.
+        why: `baseline`, `first`, `search` or `final`.
+        block: Of the final: which block of neighbouring launches.
+        worth: Of a search: by how much the best is expected to be better after it, a log ratio.
+    """
+
+    configuration: int
+    why: str
+    block: int | None = None
+    worth: float | None = None
+
+
+def worth_of_launching(knowledge: Knowledge, allowed: NDArray[np.bool_]) -> Array:
+    """Knowledge gradient: how much better the best is expected to be after one launch of each.
+
+    Frazier, Powell, Dayanik (2009): a launch of c moves the mean of every configuration by
+    cov[:, c] / sd · z. Beliefs are correlated, so a launch is worth what it tells of others too;
+    one that was launched before may be worth another.
+
+    Returns:
+        (configurations,), never negative; minus infinity where not allowed.
+    """
+    variance = np.diag(knowledge.cov) + knowledge.launch_sd**2
+    moves = np.where(allowed[:, None], knowledge.cov / np.sqrt(variance), 0.0)
+    mean = np.where(allowed, knowledge.mean, -np.inf)
+    nodes, weights = _NODES
+    gained = np.zeros(len(mean))
+    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+        gained += weight * (mean[:, None] + moves * node).max(axis=0)
+    return np.where(allowed, np.maximum(gained - mean.max(), 0.0), -np.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How a sweep is held.
+
+    Attributes:
+        budget: All launches, the final's included.
+        seed: Orders the final.
+        first: Known-good configurations to launch first; none: a chain that tells of the others.
+        present: What the user has in use, if it is not the baseline.
+        stop_below: The final begins when no launch is worth this much, a log ratio.
+        least_launches: But not before this many.
+        margin: Speedups within ± this share of 1 are SAME.
+    """
+
+    budget: int
+    seed: int = 0
+    first: tuple[int, ...] = ()
+    present: int | None = None
+    stop_below: float = 0.0
+    least_launches: int = 8
+    margin: float = 0.02
+
+
+class Search:
+    """A sweep over a space.
+
+    Args:
+        predictor: Of the space.
+        configurations: The space; the first is the user's setting without speculation.
+        rules: How it is held.
+    """
+
+    def __init__(
+        self, predictor: Predictor, configurations: Sequence[Configuration], rules: Rules
+    ) -> None:
+        self.configurations = tuple(configurations)
+        self.rules = rules
+        self.readings: list[Reading] = []
+        self.knowledge: Knowledge | None = None
+        self.final: FinalPlan | None = None
+        self._predictor = predictor
+        self._off_of = off_of(self.configurations)
+        self._rng = np.random.default_rng(rules.seed)
+        self._first = list(rules.first) or first_chain(self.configurations)
+        self._failed: Counter[int] = Counter()
+        self._excluded: set[int] = set()
+        # With few launches the baseline waits for the final.
+        self._baseline_first = rules.budget >= SETTINGS_FROM or not self._first
+        if rules.budget < SETTINGS_FROM and self._searches_drafts():
+            self._excluded = self._of_other_settings()
+        self._launches = 0
+        self._since_baseline = 0
+        self._pending: list[Proposal] = []
+        self._final_from = 0
+
+    def ask(self) -> Proposal | None:
+        """The next launch; None when the budget is spent or the final over."""
+        if self._launches >= self.rules.budget:
+            return None
+        if self.final is None and self._since_baseline >= BASELINE_EVERY:
+            self._since_baseline = 0
+            return self._if_there_is_time(Proposal(configuration=0, why="baseline"))
+        if not self.readings and 0 not in self._excluded and self._baseline_first:
+            return Proposal(configuration=0, why="baseline")
+        while self.final is None and self._first:
+            known = self._first.pop(0)
+            if known not in self._excluded:
+                return self._if_there_is_time(Proposal(configuration=known, why="first"))
+        if self.final is None and self.knowledge is not None:
+            worth = worth_of_launching(self.knowledge, self._allowed())
+            best = int(worth.argmax())
+            over = (
+                self._launches >= self.rules.least_launches and worth[best] < self.rules.stop_below
+            )
+            proposal = Proposal(configuration=best, why="search", worth=float(worth[best]))
+            return self._begin_final() if over else self._if_there_is_time(proposal)
+        return self._next_of_final()
+
+    def tell(self, reading: Reading) -> None:
+        """What a launch measured."""
+        self._launches += 1
+        self._since_baseline = 0 if reading.configuration == 0 else self._since_baseline + 1
+        self.readings.append(reading)
+        self.knowledge = self._predictor.learn(self.readings)
+
+    def fail(self, configuration: int, also: Iterable[int] = ()) -> None:
+        """A launch that measured nothing, and others that must fail like it."""
+        self._launches += 1
+        self._failed[configuration] += 1
+        if configuration != 0 or self._failed[0] >= BASELINE_TRIES:
+            self._excluded |= {configuration, *also}
+        self._pending = [p for p in self._pending if p.configuration not in self._excluded]
+
+    def conclude(self) -> Conclusion | None:
+        """What to hand over; None without a final."""
+        if self.final is None:
+            return None
+        return conclude(
+            self._predictor,
+            self.readings,
+            final=self.final,
+            final_from=self._final_from,
+            margin=self.rules.margin,
+        )
+
+    def _searches_drafts(self) -> bool:
+        own = self.configurations[0].setting
+        return any(c.setting == own and c.algorithm is not None for c in self.configurations)
+
+    def _of_other_settings(self) -> set[int]:
+        """Configurations that a short sweep leaves alone: drafts matter more.
+
+        Each setting would need its own baseline in the final, too.
+        """
+        kept = {self.configurations[0].setting}
+        given = [*self.rules.first, *([] if self.rules.present is None else [self.rules.present])]
+        kept |= {self.configurations[at].setting for at in given}
+        return {at for at, c in enumerate(self.configurations) if c.setting not in kept}
+
+    def _if_there_is_time(self, proposal: Proposal) -> Proposal | None:
+        """The proposal, or the final if what is left is only enough for that."""
+        plan = self._plan_final()
+        if plan is None:
+            return proposal
+        needed = sum(len(block) for block in plan.blocks)
+        return proposal if self._launches + needed < self.rules.budget else self._begin_final()
+
+    def _plan_final(self) -> FinalPlan | None:
+        if self.knowledge is None:
+            return None
+        launched = np.zeros(len(self.configurations), dtype=bool)
+        launched[[reading.configuration for reading in self.readings]] = True
+        return plan_final(
+            self.knowledge,
+            baseline=0,
+            off_of=self._off_of,
+            launched=launched,
+            allowed=self._allowed(),
+            budget=self.rules.budget,
+            rng=self._rng,
+            present=self.rules.present,
+        )
+
+    def _begin_final(self) -> Proposal | None:
+        self.final = self._plan_final()
+        if self.final is None:
+            return None
+        self._final_from = len(self.readings)
+        self._pending = [
+            Proposal(configuration=c, why="final", block=number)
+            for number, block in enumerate(self.final.blocks)
+            for c in block
+        ]
+        return self._next_of_final()
+
+    def _next_of_final(self) -> Proposal | None:
+        return self._pending.pop(0) if self._pending else None
+
+    def _allowed(self) -> NDArray[np.bool_]:
+        allowed = np.ones(len(self.configurations), dtype=bool)
+        allowed[list(self._excluded)] = False
+        return allowed
+
+
+def off_of(configurations: Sequence[Configuration]) -> tuple[int, ...]:
+    """For each configuration the one without speculation at the same setting.
+
+    Where the space has none, the first: then the two baselines are one.
+    """
+    off = {c.setting: at for at, c in enumerate(configurations) if c.algorithm is None}
+    return tuple(off.get(c.setting, 0) for c in configurations)
+
+
+def first_chain(configurations: Sequence[Configuration]) -> list[int]:
+    """The chain at the user's setting with about `FIRST_STEPS` steps, for each algorithm."""
+    own = configurations[0].setting
+    first: dict[str, int] = {}
+    for at, c in enumerate(configurations):
+        if c.algorithm is None or c.is_tree or c.setting != own:
+            continue
+        before = first.get(c.algorithm)
+        if before is None or _from_first(c) < _from_first(configurations[before]):
+            first[c.algorithm] = at
+    return list(first.values())
+
+
+def _from_first(configuration: Configuration) -> int:
+    return abs((configuration.num_steps or 0) - FIRST_STEPS)
