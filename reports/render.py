@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.errors import StoreError
+from bench.errors import DiskError
 from reports.blocks import Drawing, Remark, Table
 from reports.plots.style import DARK, VARIABLES, inline_svg, svg_file_text
 
@@ -112,7 +112,7 @@ def write_page(page: Page, file: Path) -> Path:
     """Write the HTML: whole, or not at all.
 
     Raises:
-        StoreError: It cannot be written.
+        DiskError: It cannot be written.
     """
     return _write(file, page_html(page).encode())
 
@@ -121,7 +121,7 @@ def write_figures(page: Page, folder: Path) -> list[Path]:
     """Every figure as SVG and PNG.
 
     Raises:
-        StoreError: They cannot be written.
+        DiskError: They cannot be written.
     """
     written = []
     for block in blocks_of(page):
@@ -136,7 +136,7 @@ def write_data(page: Page, folder: Path) -> list[Path]:
     """Every table as CSV.
 
     Raises:
-        StoreError: They cannot be written.
+        DiskError: They cannot be written.
     """
     return [
         _write(folder / f"{block.name}.csv", table_csv(block).encode())
@@ -160,7 +160,7 @@ def _write(file: Path, content: bytes) -> Path:
     except OSError as error:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
-        raise StoreError(
+        raise DiskError(
             f"{file} cannot be written: {error.strerror}",
             hint="Free some space, or choose another place for it.",
         ) from error

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.doctor.probing import Probe
+    from bench.doctor.wiring import WiringReport
     from bench.draft import DraftFinding, Examination
     from bench.model import Plan
 
@@ -26,6 +27,14 @@ app = typer.Typer(
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the answer as one JSON object on stdout.")
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env",
+        metavar="NAME",
+        help="The environment variable that holds the server's API key.",
+    ),
 ]
 _DRAFT = "speculative_draft_model_path"
 DraftName = Annotated[
@@ -133,14 +142,7 @@ def server(
         Path | None,
         typer.Option("--serving", metavar="FILE", help="Prompts as they are served, likewise."),
     ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env",
-            metavar="NAME",
-            help="The environment variable that holds the server's API key.",
-        ),
-    ] = None,
+    api_key_env: ApiKeyEnv = None,
     as_json: AsJson = False,
 ) -> None:
     """Send a running server some short greedy requests, and name the pattern of acceptance.
@@ -168,6 +170,125 @@ def server(
             _print_probe(found)
     if found.is_suspect:
         raise typer.Exit(EXIT_NO_VALID_CELL)
+
+
+@app.command(short_help="Try every plausible wiring of a draft on captured hidden states.")
+def wiring(
+    draft_name: DraftName,
+    captures: Annotated[
+        str,
+        typer.Option(
+            "--captures",
+            metavar="DIR",
+            help="Captured states: of bench doctor capture, speculators or SpecForge.",
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="TARGET", help="The target's folder, with its weights."),
+    ] = None,
+    served: Annotated[
+        str | None,
+        typer.Option(
+            "--served",
+            metavar="DIR",
+            help="What the server feeds for the same token ids, by bench doctor capture.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run an EAGLE-3 head on captured states, outside any server, in every plausible wiring.
+
+    The best is a hypothesis; only a served run confirms it. Exit status 4: another wiring than
+    the served one fits better, and not by chance.
+    """
+    from bench.doctor.wiring import as_json as for_programs
+    from bench.doctor.wiring import examine_wiring
+
+    report = examine_wiring(draft_name, captures, target=target, served=served)
+    with printing():
+        if as_json:
+            print_json(for_programs(report))
+        else:
+            _print_wiring(report)
+    if report.is_suspect:
+        raise typer.Exit(EXIT_NO_VALID_CELL)
+
+
+@app.command(short_help="Write the hidden states that a server would feed a draft.")
+def capture(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: http://host:port.")],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder.")],
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--tokens",
+            metavar="DIR",
+            help="Send the token ids of these captures; else the target writes its own text.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="TARGET", help="The target's folder or id."),
+    ] = None,
+    api_key_env: ApiKeyEnv = None,
+) -> None:
+    """Write the hidden states that a server would feed a draft.
+
+    The server is SGLang with --enable-return-aux-hidden-states --speculative-algorithm EAGLE3 and
+    no draft; --return-aux-hidden-state-layer-ids names other layers than the default.
+    """
+    import asyncio
+
+    from bench.doctor.captures import read_captures
+    from bench.doctor.capturing import capture as ask
+    from bench.draft.target import read_target
+
+    known = None if target is None else read_target(target)
+    ids = []
+    if tokens is not None:
+        hidden = None if known is None else known.hidden
+        if hidden is None:
+            raise InputError("--tokens needs the states' width.", hint="Give --target TARGET.")
+        ids = [sample.token_ids for sample in read_captures(tokens, hidden=hidden)]
+    numbers, count = asyncio.run(
+        ask(
+            url,
+            out.expanduser(),
+            layers=None if known is None else known.layers,
+            token_ids=ids,
+            api_key=None if api_key_env is None else _key(api_key_env),
+        )
+    )
+    with printing():
+        what = "states not known (--target)" if numbers is None else f"states {list(numbers)}"
+        print(f"{out}: {many(count, 'sequence')}, {what}")
+
+
+def _print_wiring(report: WiringReport) -> None:
+    from bench.doctor.wiring import differences_of
+
+    printer, ranking = Printer(), report.ranking
+    for slot in report.slots:
+        what = "no state that the server gave" if slot.state is None else f"state {slot.state}"
+        printer.print_text(
+            f"captured slot {slot.place}: {what} (cosine {slot.cosine:.3f}, next "
+            f"{slot.runner_up:.3f})"
+        )
+    printer.print_text(f"{ranking.tried} wirings tried; accept length and top-1 by step:")
+    served = ranking.served
+    for name, scored in (("served", served), *(("", each) for each in ranking.ranked[:5])):
+        told = differences_of(scored.wiring, served.wiring, report.numbers)
+        top1 = ", ".join(f"{share:.2f}" for share in scored.top1)
+        what = "as served" if not told else "; ".join(told)
+        printer.print_text(f"    {scored.accept_len_tok:5.2f}  {top1}  {name or what}")
+    printer.print_text(
+        f"the first is {ranking.margin_tok:.2f} above the next ({ranking.margin_errors:.1f} "
+        "standard errors)"
+    )
+    printer.print_text(report.hypothesis, style="bold")
+    if report.fix:
+        printer.print_text(f"    fix:  {report.fix}")
 
 
 def _key(name: str) -> str:

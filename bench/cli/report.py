@@ -48,7 +48,7 @@ def report(
     run_names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RUN…",
+            metavar="RUN",
             help="Runs: ids, the beginning or end of one, folders, or `latest`.",
             show_default="latest",
         ),

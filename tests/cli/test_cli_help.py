@@ -7,7 +7,10 @@ import pytest
 from bench_command import GOLDEN
 
 HELP = GOLDEN / "help"
-COMMANDS = ("run", "resume", "list", "show", "schema", "simulate", "selftest", "card", "nightly")
+COMMANDS = (
+    *("run", "resume", "list", "show", "report", "compare", "schema", "simulate"),
+    *("selftest", "card", "doctor", "nightly"),
+)
 
 
 @pytest.mark.parametrize("name", ["bench", *COMMANDS])

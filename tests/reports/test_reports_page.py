@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from report_examples import stored_run
 
-from bench.errors import StoreError
+from bench.errors import DiskError
 from reports import page_html, page_markdown, run_page, write_data, write_figures, write_page
 from reports.blocks import Table
 from reports.plots.style import DARK, VARIABLES
@@ -210,7 +210,7 @@ def test_a_csv_holds_no_formula():
 
 def test_a_page_that_cannot_be_written_is_told(run, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(DiskError, match="cannot be written"):
         write_page(run_page(run), tmp_path / "file" / "report.html")
 
 
