@@ -26,6 +26,7 @@ MEMORY_SLACK_BYTES = 1 << 30
 """What the driver and others may come to hold while a server runs."""
 
 MEMORY_POLL_NS = 100_000_000
+_MOST_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def list_gpus() -> tuple[GpuFacts, ...]:
     if nvml is None:
         return ()
     count = _call(nvml, "nvmlDeviceGetCount") or 0
-    return tuple(_facts(nvml, index) for index in range(int(count)))
+    return tuple(_facts(nvml, index) for index in range(int(min(count, _MOST_GPUS))))
 
 
 def read_gpu(index: int) -> Values:

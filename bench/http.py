@@ -193,9 +193,10 @@ def is_http_address(text: str) -> bool:
     """Whether a text is an address that a session can be opened to."""
     try:
         address = URL(text)
-        return address.scheme in {"http", "https"} and bool(address.host) and bool(address.port)
+        usable = address.scheme in {"http", "https"} and bool(address.host) and bool(address.port)
     except ValueError:
         return False
+    return usable and not any(char.isspace() for char in text)
 
 
 def _parse_base_url(base_url: str) -> URL:
@@ -288,7 +289,11 @@ _QUOTED = (
     r"(?:(?P<q>[\"'])(?:\\.|(?!(?P=q))[^\\\n]){1,4096}(?P=q)?"
     r"|(?P<e>\\+[\"'])(?:(?!(?<!\\)(?P=e))[^\n]){1,4096}(?:(?<!\\)(?P=e))?"
 )
-_NOTHING = r"(?!\\*[\"']|None\b|null\b|[Tt]rue\b|[Ff]alse\b|\[redacted|\{)"
+# What follows a name and is no value of it: none at all, or how messages of ours go on.
+_NOTHING = (
+    r"(?!\\*[\"']|None\b|null\b|[Tt]rue\b|[Ff]alse\b|\[redacted|\{"
+    r"|(?<=: )(?:does|has|holds|is|makes|missing|must|only|unknown|wanted)[ .])"
+)
 _VALUE = rf"{_QUOTED}|{_NOTHING}[^\s\"',;&}})\\]+)"
 _KEPT = rf"\g<n>\g<q>\g<e>{REDACTED}\g<q>\g<e>"
 SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (

@@ -186,7 +186,6 @@ def _jitter(
 def table(seed: int) -> Landscape:
     """Step times from a table with the treads of kernel tiles; nothing between is smooth."""
     rng = _rng(seed, "table")
-    other = _settings(np.random.default_rng([seed, 7, *b"table"]))
     tokens = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096])
     step = np.array([7.1, 7.3, 7.6, 7.9, 8.3, 9.4, 11.9, 15.0, 21.8, 34.5, 60.0, 115.0, 220.0])
     step = step * np.exp(0.05 * rng.standard_normal(len(step)))
@@ -204,10 +203,7 @@ def table(seed: int) -> Landscape:
         "a measured table with treads",
         loads=EVEN,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            cycle(draft, setting, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=cycle,
         card=DENSE_CARDS,
     )
 
@@ -215,7 +211,6 @@ def table(seed: int) -> Landscape:
 def graph_cliffs(seed: int) -> Landscape:
     """Batches are padded to captured graph sizes; tokens beyond the largest run eagerly."""
     rng = _rng(seed, "graph_cliffs")
-    other = _settings(np.random.default_rng([seed, 7, *b"graph_cliffs"]))
     conditional = _jitter(rng, FAIR)
     most = int(rng.choice([192, 256, 384]))
     eager_ms = rng.uniform(4, 7)
@@ -237,17 +232,13 @@ def graph_cliffs(seed: int) -> Landscape:
         "padding to captured sizes, eager beyond",
         loads=(*EVEN[:2], replace(EVEN[2], batch=48)),
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            cycle(draft, setting, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=cycle,
     )
 
 
 def correlated_routing(seed: int) -> Landscape:
     """Tokens of a request go to the same experts, which makes verifying cheap."""
     rng = _rng(seed, "correlated_routing")
-    other = _settings(np.random.default_rng([seed, 7, *b"correlated_routing"]))
     conditional = _jitter(rng, GOOD)
     box = replace(_varied(rng, NVLINK), experts_ms=rng.uniform(18, 30))
     inside = rng.uniform(0.35, 0.6)
@@ -265,10 +256,7 @@ def correlated_routing(seed: int) -> Landscape:
         "drafted tokens share their experts",
         loads=EVEN,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            cycle(draft, setting, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=cycle,
     )
 
 
@@ -305,7 +293,6 @@ def backend_switch(seed: int) -> Landscape:
 def constants_off(seed: int) -> Landscape:
     """Every constant of the machine is 30 to 50 % from what is known of it, either way."""
     rng = _rng(seed, "constants_off")
-    other = _settings(np.random.default_rng([seed, 7, *b"constants_off"]))
     conditional = _jitter(rng, FAIR)
 
     def off() -> float:
@@ -327,10 +314,7 @@ def constants_off(seed: int) -> Landscape:
         "all constants 30-50 % off",
         loads=EVEN,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            box.cycle_ms(draft, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=lambda draft, _, load: box.cycle_ms(draft, load),
         card=PCIE_CARDS,
     )
 
@@ -338,7 +322,6 @@ def constants_off(seed: int) -> Landscape:
 def rugged(seed: int) -> Landscape:
     """Every configuration is up to 15 % faster or slower than any law says."""
     rng = _rng(seed, "rugged")
-    other = _settings(np.random.default_rng([seed, 7, *b"rugged"]))
     conditional = _jitter(rng, FAIR)
     own: dict[tuple[Draft, int], float] = {}
     box = _varied(rng, NVLINK)
@@ -353,17 +336,13 @@ def rugged(seed: int) -> Landscape:
         "±15 % a configuration",
         loads=EVEN,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            cycle(draft, setting, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=cycle,
     )
 
 
 def uneven(seed: int) -> Landscape:
     """±5 % a configuration and load, on a machine that drifts."""
     rng = _rng(seed, "uneven")
-    other = _settings(np.random.default_rng([seed, 7, *b"uneven"]))
     conditional = _jitter(rng, GOOD)
     box = _varied(rng, DENSE)
     return build(
@@ -371,12 +350,9 @@ def uneven(seed: int) -> Landscape:
         "±5 % a configuration and load, drifting machine",
         loads=LATENCY,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            box.cycle_ms(draft, load)
-            * other(draft, setting, load)
-            * float(np.exp(rng.uniform(-0.05, 0.05)))
+        cycle_ms=lambda draft, _, load: (
+            box.cycle_ms(draft, load) * float(np.exp(rng.uniform(-0.05, 0.05)))
         ),
-        setting_names=SETTINGS,
         drift_sd=0.003,
         card=DENSE_CARDS,
     )
@@ -385,7 +361,6 @@ def uneven(seed: int) -> Landscape:
 def drifting_acceptance(seed: int) -> Landscape:
     """The more requests run, the less is accepted, and trees suffer less."""
     rng = _rng(seed, "drifting_acceptance")
-    other = _settings(np.random.default_rng([seed, 7, *b"drifting_acceptance"]))
     base = _jitter(rng, GOOD)
     slope = rng.uniform(0.015, 0.04)
     box = _varied(rng, NVLINK)
@@ -401,10 +376,7 @@ def drifting_acceptance(seed: int) -> Landscape:
         "acceptance falls with load",
         loads=BUSY,
         reach=reach,
-        cycle_ms=lambda draft, setting, load: (
-            box.cycle_ms(draft, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=lambda draft, _, load: box.cycle_ms(draft, load),
         drift_sd=0.002,
     )
 
@@ -412,7 +384,6 @@ def drifting_acceptance(seed: int) -> Landscape:
 def speculation_loses(seed: int) -> Landscape:
     """A poor draft on a slow interconnect: nothing beats leaving it off."""
     rng = _rng(seed, "speculation_loses")
-    other = _settings(np.random.default_rng([seed, 7, *b"speculation_loses"]))
     conditional = _jitter(rng, POOR, sd=0.02)
     box = replace(_varied(rng, PCIE), message_us=(25.0, rng.uniform(9.0, 14.0), 100_000))
     return build(
@@ -420,10 +391,7 @@ def speculation_loses(seed: int) -> Landscape:
         "off is best",
         loads=LATENCY,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            box.cycle_ms(draft, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=lambda draft, _, load: box.cycle_ms(draft, load),
         card=PCIE_CARDS,
     )
 
@@ -431,7 +399,6 @@ def speculation_loses(seed: int) -> Landscape:
 def trees_win(seed: int) -> Landscape:
     """Drafting is slow, verifying is cheap, second candidates are often right."""
     rng = _rng(seed, "trees_win")
-    other = _settings(np.random.default_rng([seed, 7, *b"trees_win"]))
     conditional = _jitter(rng, (0.55, 0.53, 0.50, 0.48, 0.46, 0.44, 0.42, 0.40))
     box = replace(_varied(rng, DENSE), draft_ms=rng.uniform(0.9, 1.4), compute_ms=0.01)
     return build(
@@ -439,10 +406,7 @@ def trees_win(seed: int) -> Landscape:
         "second candidates are often right",
         loads=LATENCY,
         reach=lambda draft, _: reach_of(draft, conditional, BROAD, 0.95),
-        cycle_ms=lambda draft, setting, load: (
-            box.cycle_ms(draft, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=lambda draft, _, load: box.cycle_ms(draft, load),
         card=DENSE_CARDS,
     )
 
@@ -473,7 +437,6 @@ def nccl_flips(seed: int) -> Landscape:
 def nothing_in_it(seed: int) -> Landscape:
     """The best speculation is within half a per cent of none."""
     rng = _rng(seed, "nothing_in_it")
-    other = _settings(np.random.default_rng([seed, 7, *b"nothing_in_it"]))
     conditional = _jitter(rng, FAIR)
     box = _varied(rng, NVLINK)
     land = build(
@@ -481,10 +444,7 @@ def nothing_in_it(seed: int) -> Landscape:
         "the best is no better than off",
         loads=EVEN,
         reach=lambda draft, _: reach_of(draft, conditional),
-        cycle_ms=lambda draft, setting, load: (
-            box.cycle_ms(draft, load) * other(draft, setting, load)
-        ),
-        setting_names=SETTINGS,
+        cycle_ms=lambda draft, _, load: box.cycle_ms(draft, load),
         drift_sd=0.002,
     )
     speculative = np.array([draft != OFF for draft in land.drafts])

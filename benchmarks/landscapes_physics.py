@@ -54,7 +54,7 @@ def _known(
     draft: str,
     loads: str,
     model: str = "kimi-k2.5",
-    settings: Sequence[tuple[str, float, float]] = _TRANSPORTS,
+    settings: Sequence[tuple[str, float, float]] = (("default", 1.0, 1.0),),
     drift_sd: float = 0.0,
 ) -> Callable[[int], Landscape]:
     """A landscape as a function of its seed.
@@ -125,7 +125,13 @@ def _scaled(card: HardwareCard, low: float, high: float) -> tuple[tuple[int, flo
 
 
 KNOWN: tuple[Callable[[int], Landscape], ...] = (
-    _known("nvlink-good-even", hardware="h200-x8", draft="good", loads="even"),
+    _known(
+        "nvlink-good-even",
+        hardware="h200-x8",
+        draft="good",
+        loads="even",
+        settings=_TRANSPORTS,
+    ),
     _known(
         "dense-fair-latency",
         hardware="h200-x8",

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 60
 MOST_FIELDS = 12
-MOST_FIGURES = 40
+MOST_FIGURES = 24
 
 _HOW_TO_READ = (
     "Lines are levels with their 95 % band; red and green mark changes, grey ones that were "
-    "expected, crosses incidents, hollow points SUSPECT cells; the numbers above are changes of "
-    "the environment, listed below."
+    "expected, crosses incidents, hollow points SUSPECT cells; the numbers in the "
+    "first panel are changes of the environment, listed below. A figure has the newest 400 nights."
 )
 
 Place = tuple[str, str, str, str]

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.cli.doctor_output import print_examination, print_findings, print_probe, print_wiring
 from bench.cli.output import Printer, many, print_json, printing
 from bench.errors import EXIT_NO_VALID_CELL, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.doctor.probing import Probe
-    from bench.doctor.wiring import WiringReport
-    from bench.draft import DraftFinding, Examination
     from bench.model import Plan
 
 app = typer.Typer(
@@ -77,7 +73,7 @@ def draft(
         if as_json:
             print_json(for_programs(examined))
         else:
-            _print_examination(examined)
+            print_examination(examined)
     if not examined.is_clean:
         raise typer.Exit(EXIT_NO_VALID_CELL)
 
@@ -167,7 +163,7 @@ def server(
         if as_json:
             print_json(for_programs(found))
         else:
-            _print_probe(found)
+            print_probe(found)
     if found.is_suspect:
         raise typer.Exit(EXIT_NO_VALID_CELL)
 
@@ -210,7 +206,7 @@ def wiring(
         if as_json:
             print_json(for_programs(report))
         else:
-            _print_wiring(report)
+            print_wiring(report)
     if report.is_suspect:
         raise typer.Exit(EXIT_NO_VALID_CELL)
 
@@ -242,6 +238,7 @@ def capture(
 
     from bench.doctor.captures import read_captures
     from bench.doctor.capturing import capture as ask
+    from bench.doctor.capturing import write_captures
     from bench.draft.target import read_target
 
     known = None if target is None else read_target(target)
@@ -251,44 +248,19 @@ def capture(
         if hidden is None:
             raise InputError("--tokens needs the states' width.", hint="Give --target TARGET.")
         ids = [sample.token_ids for sample in read_captures(tokens, hidden=hidden)]
-    numbers, count = asyncio.run(
+    captured = asyncio.run(
         ask(
             url,
-            out.expanduser(),
             layers=None if known is None else known.layers,
             token_ids=ids,
             api_key=None if api_key_env is None else _key(api_key_env),
         )
     )
+    write_captures(out.expanduser(), captured)
     with printing():
+        numbers = captured.numbers
         what = "states not known (--target)" if numbers is None else f"states {list(numbers)}"
-        print(f"{out}: {many(count, 'sequence')}, {what}")
-
-
-def _print_wiring(report: WiringReport) -> None:
-    from bench.doctor.wiring import differences_of
-
-    printer, ranking = Printer(), report.ranking
-    for slot in report.slots:
-        what = "no state that the server gave" if slot.state is None else f"state {slot.state}"
-        printer.print_text(
-            f"captured slot {slot.place}: {what} (cosine {slot.cosine:.3f}, next "
-            f"{slot.runner_up:.3f})"
-        )
-    printer.print_text(f"{ranking.tried} wirings tried; accept length and top-1 by step:")
-    served = ranking.served
-    for name, scored in (("served", served), *(("", each) for each in ranking.ranked[:5])):
-        told = differences_of(scored.wiring, served.wiring, report.numbers)
-        top1 = ", ".join(f"{share:.2f}" for share in scored.top1)
-        what = "as served" if not told else "; ".join(told)
-        printer.print_text(f"    {scored.accept_len_tok:5.2f}  {top1}  {name or what}")
-    printer.print_text(
-        f"the first is {ranking.margin_tok:.2f} above the next ({ranking.margin_errors:.1f} "
-        "standard errors)"
-    )
-    printer.print_text(report.hypothesis, style="bold")
-    if report.fix:
-        printer.print_text(f"    fix:  {report.fix}")
+        print(f"{out}: {many(len(captured.sequences), 'sequence')}, {what}")
 
 
 def _key(name: str) -> str:
@@ -311,45 +283,6 @@ def _accuracies(text: str | None) -> tuple[float, ...]:
         f"--train-acc {text}: wanted shares between 0 and 1, separated by commas.",
         hint="For example 0.747,0.71,0.68: of step 1, 2 and 3.",
     )
-
-
-def _print_probe(found: Probe) -> None:
-    printer = Printer()
-    if found.effective.simulated:
-        printer.print_text("SIMULATED: the figures below come from a simulated server.")
-    told = {k: v for k, v in found.effective.speculative if v is not None and k in _TOLD}
-    printer.print_text("runs: " + ", ".join(f"{key} {told[key]}" for key in _TOLD if key in told))
-    for different in found.differences:
-        printer.print_text(
-            f"    not as asked: {different.name} was {different.asked}, is {different.effective}"
-        )
-    printer.print_text(f"{'prompts':<14} {'n':>3} {'steps':>6}  accept length   P(≥1), P(≥2), …")
-    for group in found.groups:
-        error = group.standard_error_tok
-        spread = "" if error is None else f" ± {error:.2f}"
-        shares = ", ".join(f"{share:.2f}" for share in group.at_position)
-        printer.print_text(
-            f"{group.group:<14} {group.requests:>3} {group.verify_ct:>6}  "
-            f"{group.accept_len_tok:.2f}{spread:<9}  {shares}"
-        )
-    if found.expected_tok is not None:
-        printer.print_text(f"training promises an accept length of {found.expected_tok:.2f}")
-    if found.failed_ct:
-        printer.print_text(f"{many(found.failed_ct, 'request')} failed and count nothing")
-    printer.print("")
-    for named in found.patterns:
-        printer.print_text(f"{named.pattern.upper()}: {named.evidence}", style="bold")
-        printer.print_text(f"    {named.meaning}")
-        printer.print_text(f"    next: {named.next_step}")
-    if found.files:
-        printer.print_text("The draft's files:")
-        print_findings(found.files, printer)
-
-
-_TOLD = (
-    *("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens"),
-    *("adaptive", "draft_window_size", "draft_model_quantization"),
-)
 
 
 def warn_of_drafts(plan: Plan) -> None:
@@ -375,42 +308,3 @@ def warn_of_drafts(plan: Plan) -> None:
         if wrong:
             printer.print_text(f"arm {arm}, draft {draft} (--no-doctor skips this):")
             print_findings(wrong, printer)
-
-
-def _print_examination(examined: Examination) -> None:
-    draft, printer = examined.case.draft, Printer()
-    printer.print_text(f"{draft.name}: {draft.architecture or 'no architecture'} ({draft.form})")
-    printer.print("")
-    for line in examined.flow:
-        printer.print_text(f"    {line}")
-    loaded = examined.case.loaded
-    if loaded is not None and draft.form != "speculators":
-        printer.print_text(
-            f"    weights: {len(loaded.filled)} of {many(len(loaded.wanted), 'parameter')} loaded "
-            f"from {many(len(draft.checkpoint.tensors), 'tensor')}, "
-            f"{len(loaded.renamed)} renamed, {len(loaded.dropped)} dropped"
-        )
-    printer.print("")
-    print_findings(examined.findings, printer)
-    if examined.case.target is None:
-        printer.print_text(
-            "No target was given: which layers it is fed, and whether the sizes fit, was not "
-            "checked (--target)."
-        )
-
-
-def print_findings(findings: Sequence[DraftFinding], printer: Printer) -> None:
-    """Each finding: what, by what it was seen, what it does, what to do."""
-    if not findings:
-        printer.print_text("Clean: nothing was found.")
-    for finding in findings:
-        printer.print_text(
-            f"{finding.level.upper()} {finding.rule}: {finding.what}", style=_STYLES[finding.level]
-        )
-        for line in finding.evidence:
-            printer.print_text(f"    seen: {line}")
-        printer.print_text(f"    does: {finding.consequence}")
-        printer.print_text(f"    fix:  {finding.fix}")
-
-
-_STYLES = {"fault": "bold red", "suspect": "bold yellow", "note": "bold"}

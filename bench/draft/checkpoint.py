@@ -171,3 +171,27 @@ def values_of(
         return None
     found = np.frombuffer(raw, dtype=_NUMPY[tensor.dtype]).reshape(shape)
     return found.astype(np.float32) if found.dtype.kind == "f" else found
+
+
+def whole_values(checkpoint: Checkpoint, tensor: Tensor) -> NDArray[Any]:
+    """A tensor's values, however long: a block of rows at a time, floating types as float32.
+
+    Raises:
+        InputError: It is of a type that numpy does not have, or its file ends before it.
+    """
+    if tensor.size_bytes <= MOST_VALUES_BYTES or not tensor.shape:
+        parts = [values_of(checkpoint, tensor)]
+    else:
+        row_bytes = tensor.size_bytes // tensor.shape[0]
+        rows = max(1, MOST_VALUES_BYTES // row_bytes)
+        parts = [
+            values_of(checkpoint, tensor, first_row=first, rows=rows)
+            for first in range(0, tensor.shape[0], rows)
+        ]
+    read = [part for part in parts if part is not None]
+    if len(read) < len(parts):
+        raise InputError(
+            f"{checkpoint.name}: {tensor.text} is of a type that is not read here.",
+            hint="Give an unquantised draft.",
+        )
+    return read[0] if len(read) == 1 else np.concatenate(read)

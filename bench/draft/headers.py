@@ -79,6 +79,10 @@ class _Entry(msgspec.Struct):
     data_offsets: list[int] = []
 
 
+class _Metadata(msgspec.Struct):
+    texts: dict[str, str] | None = msgspec.field(default=None, name="__metadata__")
+
+
 _DECODER = msgspec.json.Decoder(dict[str, _Entry])
 
 
@@ -115,6 +119,16 @@ def read_header(source: Source, file: str) -> tuple[Tensor, ...]:
     )
     _require_whole(place, tensors, begin=_PREFIX_BYTES + length, data_bytes=data_bytes)
     return tuple(tensors)
+
+
+def read_metadata(source: Source, file: str) -> dict[str, str]:
+    """The free text in the header of a file that `read_header` has read."""
+    length = int.from_bytes(source.read(file, 0, _PREFIX_BYTES), "little")
+    raw = source.read(file, _PREFIX_BYTES, min(length, MOST_HEADER_BYTES))
+    try:
+        return msgspec.json.decode(raw, type=_Metadata).texts or {}
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return {}
 
 
 def _tensor(place: str, file: str, name: str, entry: _Entry, header_bytes: int) -> Tensor:

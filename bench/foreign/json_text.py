@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.errors import InputError
 
@@ -49,6 +49,9 @@ def read_rows(path: Path) -> Rows:
     return rows
 
 
+_MOST_DIGITS: Final = 300  # of a whole number: what a double still holds
+
+
 def parse_rows(text: str) -> Rows:
     """The rows of a text: one JSON object or a list of them, else one object a line (JSONL).
 
@@ -86,7 +89,13 @@ def _parse(text: str) -> Any:  # noqa: ANN401  # it is JSON
         value = float(digits)
         return value if math.isfinite(value) else None
 
-    return json.loads(text, parse_constant=no_number, parse_float=number)
+    def whole(digits: str) -> int | None:
+        return int(digits) if len(digits.lstrip("-")) <= _MOST_DIGITS else None
+
+    try:
+        return json.loads(text, parse_constant=no_number, parse_float=number, parse_int=whole)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def strict_json(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from bench.foreign.results import ForeignResult, to_result
 
 _TITLE = re.compile(r"=+ *Serving Benchmark Result *=+")
+_MOST_DIGITS = 18  # before and behind the point
 _LINE = re.compile(r"^\s*(?P<label>[A-Za-z][^:]*):\s+(?P<value>\S.*?)\s*$")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(?P<decimals>\d+))?(?=\s|$|%)")
 
@@ -45,7 +46,7 @@ _FIELDS = {
 _LATENCY = re.compile(
     r"(?P<part>mean|median|std|max|p\d+(?:\.\d+)?) (?P<name>e2e latency|e2el|ttft|tpot|itl) \(ms\)"
 )
-_POSITION = re.compile(r"position (\d+)")
+_POSITION = re.compile(r"position (\d{1,6})")
 _POSITIONS = "spec_decode_per_position_acceptance_rates"
 
 
@@ -90,6 +91,8 @@ def _value(text: str) -> tuple[float | int | str | None, int]:
     match = _NUMBER.match(text)
     if match:
         digits = match[0].replace(",", "")
+        if len(digits) > _MOST_DIGITS:
+            return text, 0
         places = len(match["decimals"] or "")
         return (float(digits) if places else int(digits)), places
     return (None if text.lower() in {"not set", "inf", "nan", "none", "n/a", "-"} else text), 0

@@ -104,8 +104,8 @@ class EngineLine:
 _TIME = re.compile(r"\b(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\b")
 _SPEC = re.compile(r"SpecDecoding metrics:(?P<rest>.*)")
 _SPEC_V0 = re.compile(r"Speculative metrics:(?P<rest>.*)")
-_ENGINE = re.compile(r"(?:Engine (?P<engine>\d+): )?(?P<rest>Avg prompt throughput: .*)")
-_EMITTED = re.compile(r"Number of emitted tokens: (\d+)\.")
+_ENGINE = re.compile(r"(?:Engine (?P<engine>\d{1,6}): )?(?P<rest>Avg prompt throughput: .*)")
+_EMITTED = re.compile(r"Number of emitted tokens: (\d{1,18})\.")
 _POSITIONS = re.compile(r"Per-position acceptance rate: (?P<rates>[\d., ]+)")
 
 
@@ -196,11 +196,11 @@ def _engine(match: re.Match[str], time_text: str | None) -> EngineLine:
 
 def _number(text: str, label: str) -> float | None:
     """The number behind a label, unless the line ends within it."""
-    match = re.search(rf"(?:^|[ ,]){label}: (\d+(?:\.\d+)?)(?=[ ,%])", text)
+    match = re.search(rf"(?:^|[ ,]){label}: (\d{{1,18}}(?:\.\d+)?)(?=[ ,%])", text)
     return float(match[1]) if match else None
 
 
 def _share(text: str, label: str) -> float | None:
     """A value in per cent, as a share."""
-    match = re.search(rf"(?:^|[ ,]){label}: (\d+(?:\.\d+)?)%", text)
+    match = re.search(rf"(?:^|[ ,]){label}: (\d{{1,18}}(?:\.\d+)?)%", text)
     return float(match[1]) / 100 if match else None

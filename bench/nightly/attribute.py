@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from bench.metrics.watched import ACCEPT_LEN, CLOCK, CYCLE, OUTPUT, SPEEDUP, beside, own_name
 from bench.model import BASELINE
 from bench.model.nightly import Attribution, Cause, Factor, FieldChange, SeriesKey
@@ -19,7 +21,8 @@ from bench.nightly.facts import changed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import date
+
+    from numpy.typing import NDArray
 
     from bench.model.nightly import Point
     from bench.nightly.detect import Found, Move
@@ -59,18 +62,66 @@ For the other causes all can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """One series as columns.
+
+    Attributes:
+        nights: Ordinal of each night's date; shape (nights,).
+        logs: Logarithms of the values, NaN in incidents; shape (nights,).
+        noise: Standard deviation of a night, ln; None with too few.
+        changed_at: Indices of the nights whose environment is not that of the night before.
+    """
+
+    nights: NDArray[np.int64]
+    logs: NDArray[np.float64]
+    noise: float | None
+    changed_at: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
     """What attribution looks at beside the series itself.
 
     Attributes:
         points: Every series of the history.
         found: What was found in each.
+        columns: The same as columns.
         facts: Environments by fingerprint.
     """
 
     points: Mapping[SeriesKey, Sequence[Point]]
     found: Mapping[SeriesKey, Found]
+    columns: Mapping[SeriesKey, Columns]
     facts: Mapping[str, Mapping[str, str]]
+
+
+def ground_of(
+    points: Mapping[SeriesKey, Sequence[Point]],
+    found: Mapping[SeriesKey, Found],
+    facts: Mapping[str, Mapping[str, str]],
+) -> Ground:
+    """All series of a history, made ready.
+
+    Args:
+        points: Every series, oldest first.
+        found: What was found in each.
+        facts: Environments by fingerprint.
+    """
+    columns = {key: _columns(of, found[key]) for key, of in points.items()}
+    return Ground(points=points, found=found, columns=columns, facts=facts)
+
+
+def _columns(points: Sequence[Point], found: Found) -> Columns:
+    logs = np.log([p.value for p in points])
+    for odd in found.odd:
+        logs[odd.start : odd.stop] = np.nan
+    names = [p.fingerprint for p in points]
+    return Columns(
+        nights=np.array([p.night.toordinal() for p in points], dtype=np.int64),
+        logs=logs,
+        noise=found.noise,
+        changed_at=tuple(place for place, (a, b) in enumerate(pairwise(names), start=1) if a != b),
+    )
 
 
 def attribute(key: SeriesKey, moves: Sequence[Move], place: int, ground: Ground) -> Attribution:
@@ -84,7 +135,7 @@ def attribute(key: SeriesKey, moves: Sequence[Move], place: int, ground: Ground)
     """
     move = moves[place]
     points = ground.points[key]
-    before, after = _nights_around(points, moves, place)
+    before, after = _nights_around(ground.columns[key], moves, place)
 
     def factor(arm: str, metric: str) -> Factor | None:
         other = SeriesKey(
@@ -95,7 +146,7 @@ def attribute(key: SeriesKey, moves: Sequence[Move], place: int, ground: Ground)
             metric=beside(key.metric, metric),
             hardware=key.hardware,
         )
-        return _factor(other, before, after, ground)
+        return _factor(ground.columns.get(other), before, after)
 
     output = factor(key.arm, OUTPUT)
     accept_len, cycle = factor(key.arm, ACCEPT_LEN), factor(key.arm, CYCLE)
@@ -118,7 +169,7 @@ def attribute(key: SeriesKey, moves: Sequence[Move], place: int, ground: Ground)
         baseline=baseline,
         speedup=speedup,
     )
-    fields = _ranked(key.arm, cause, near, points, ground.facts)
+    fields = _ranked(key, cause, near, ground)
     return Attribution(
         cause=cause,
         accept_len=accept_len,
@@ -133,43 +184,45 @@ def attribute(key: SeriesKey, moves: Sequence[Move], place: int, ground: Ground)
 
 
 def _nights_around(
-    points: Sequence[Point], moves: Sequence[Move], place: int
-) -> tuple[frozenset[date], frozenset[date]]:
+    columns: Columns, moves: Sequence[Move], place: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The nights of the level before a change and of the one after, the nearest of them."""
     move = moves[place]
     begin = 0
     if place:
         earlier = moves[place - 1]
         begin = earlier.stop or earlier.index
-    end = moves[place + 1].index if place + 1 < len(moves) else len(points)
+    end = moves[place + 1].index if place + 1 < len(moves) else len(columns.nights)
     first = move.index
     if move.slides:
         # The slide's own end is where it led to; its beginning is where it came from.
-        third = max(((move.stop or len(points)) - move.index) // 3, 1)
+        third = max(((move.stop or len(columns.nights)) - move.index) // 3, 1)
         begin = min(begin, move.index)
-        first = (move.stop or len(points)) - third
+        first = (move.stop or len(columns.nights)) - third
         stop_before = max(move.index, min(begin + third, move.index + third))
     else:
         stop_before = move.index
-    before = points[max(begin, stop_before - _MOST_NIGHTS) : stop_before]
-    after = points[first : min(end, first + _MOST_NIGHTS)]
-    return frozenset(p.night for p in before), frozenset(p.night for p in after)
+    nights = columns.nights
+    before = nights[max(begin, stop_before - _MOST_NIGHTS) : stop_before]
+    return before, nights[first : min(end, first + _MOST_NIGHTS)]
 
 
 def _factor(
-    key: SeriesKey, before: frozenset[date], after: frozenset[date], ground: Ground
+    columns: Columns | None, before: NDArray[np.int64], after: NDArray[np.int64]
 ) -> Factor | None:
-    points, found = ground.points.get(key), ground.found.get(key)
-    if points is None or found is None or found.noise is None:
+    if columns is None or columns.noise is None:
         return None
-    odd = {night for o in found.odd for night in range(o.start, o.stop)}
-    kept = [(p.night, math.log(p.value)) for place, p in enumerate(points) if place not in odd]
-    a = [value for night, value in kept if night in before]
-    b = [value for night, value in kept if night in after]
-    if not a or not b:
-        return None
-    change = math.fsum(b) / len(b) - math.fsum(a) / len(a)
-    half = _Z * found.noise * math.sqrt(1 / len(a) + 1 / len(b))
+    means = []
+    inverse = 0.0
+    for nights in (before, after):
+        kept = columns.logs[np.isin(columns.nights, nights)]
+        kept = kept[np.isfinite(kept)]
+        if not len(kept):
+            return None
+        means.append(float(kept.mean()))
+        inverse += 1 / len(kept)
+    change = means[1] - means[0]
+    half = _Z * columns.noise * math.sqrt(inverse)
     return Factor(ln_change=change, half_width=half, moved=abs(change) > max(half, _PRACTICAL))
 
 
@@ -262,16 +315,15 @@ def _changed_facts(
 
 
 def _ranked(
-    arm: str,
+    key: SeriesKey,
     cause: Cause,
     near: Sequence[tuple[str, str, str, int]],
-    points: Sequence[Point],
-    facts: Mapping[str, Mapping[str, str]],
+    ground: Ground,
 ) -> list[FieldChange]:
     """Those that can do it first, then those right at the change, then rare changes."""
-    often = _change_counts(points, facts, {name for name, *_ in near})
+    often = _change_counts(key, {name for name, *_ in near}, ground)
     changes = [
-        FieldChange(name=name, before=x, after=y, nights_off=off, fits=fits(cause, arm, name))
+        FieldChange(name=name, before=x, after=y, nights_off=off, fits=fits(cause, key.arm, name))
         for name, x, y, off in near
     ]
     exact = [c for c in changes if c.nights_off == 0 and c.fits]
@@ -297,14 +349,13 @@ def fits(cause: Cause, arm: str, name: str) -> bool:
     return name.startswith(tuple(own if b == "ARM: " else b for b in beginnings))
 
 
-def _change_counts(
-    points: Sequence[Point], facts: Mapping[str, Mapping[str, str]], names: set[str]
-) -> dict[str, int]:
+def _change_counts(key: SeriesKey, names: set[str], ground: Ground) -> dict[str, int]:
+    """How often each fact changed from one night to the next."""
     counts = dict.fromkeys(names, 0)
-    for a, b in pairwise(points):
-        if a.fingerprint == b.fingerprint:
-            continue
-        x, y = facts.get(a.fingerprint, {}), facts.get(b.fingerprint, {})
+    points = ground.points[key]
+    for place in ground.columns[key].changed_at if names else ():
+        x = ground.facts.get(points[place - 1].fingerprint, {})
+        y = ground.facts.get(points[place].fingerprint, {})
         for name in names:
             counts[name] += x.get(name) != y.get(name)
     return counts

@@ -121,13 +121,17 @@ def _best_line(block: Floats) -> tuple[int, int, float, float, float]:
     """(first night, past the last, level before, size, cost) of the best line."""
     n = len(block)
     step = max(1, n // _COARSE)
-    coarse = sorted({*range(0, n + 1, step), n})
-    start, stop, *_ = _best_of(block, coarse, coarse)
-    near = [
-        [place for place in range(at - step, at + step + 1) if 0 <= place <= n]
-        for at in (start, stop)
-    ]
-    return _best_of(block, near[0], near[1])
+    places = sorted({*range(0, n + 1, step), n})
+    best = _best_of(block, places, places)
+    while step > 1:
+        finer = max(1, step // 4)
+        near = [
+            sorted({place for place in range(at - step, at + step + 1, finer) if 0 <= place <= n})
+            for at in best[:2]
+        ]
+        best = min(best, _best_of(block, *near), key=lambda line: line[-1])
+        step = finer
+    return best
 
 
 def _best_of(

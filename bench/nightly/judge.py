@@ -16,7 +16,7 @@ from bench.model.nightly import (
     SeriesJudgement,
     SeriesState,
 )
-from bench.nightly.attribute import Ground, attribute
+from bench.nightly.attribute import attribute, ground_of
 from bench.nightly.detect import FEWEST_NIGHTS, detect
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from bench.model.nightly import Ack, Point, SeriesKey
+    from bench.nightly.attribute import Ground
     from bench.nightly.detect import Found, Move
     from bench.nightly.history import History
 
@@ -74,7 +75,7 @@ def judge(history: History, watch: Watch, *, judged_at: datetime) -> NightlyVerd
     found = dict(
         zip(known, detect([[p.value for p in points] for points in known.values()]), strict=True)
     )
-    ground = Ground(points=known, found=found, facts=history.facts)
+    ground = ground_of(known, found, history.facts)
     newest = _newest_nights(known)
     judged = [
         _judged(key, ground, watch, history.acks, newest[key.scenario])

@@ -131,9 +131,9 @@ _BRACKET = re.compile(rf"\[(?P<time>{_TIME})(?P<ranks>[^\]]*)\]")
 _BARE_TIME = re.compile(_TIME)
 _ENTRY_START = re.compile(rf"(?=\[{_TIME}[^\]]*\])")
 _BATCH = re.compile(
-    r"\b(?P<kind>Decode|Prefill) batch\b(?: ?\[(?P<iteration>\d+)\])?(?P<fields>.*)"
+    r"\b(?P<kind>Decode|Prefill) batch\b(?: ?\[(?P<iteration>\d{1,18})\])?(?P<fields>.*)"
 )
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?=%?$)")
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d+)?(?=%?$)")
 # SGLang prints two decimals: such a value, or a word, is whole even at the end of a cut line.
 _SURELY_WHOLE = re.compile(r"\d+\.\d\d%?|True|False")
 
@@ -242,7 +242,7 @@ def parse_prefix(line: str) -> LogPrefix:
 
 
 def _rank(text: str, kind: str) -> int | None:
-    match = re.search(rf"\b{kind}(\d+)\b", text)
+    match = re.search(rf"\b{kind}(\d{{1,6}})\b", text)
     return int(match[1]) if match else None
 
 

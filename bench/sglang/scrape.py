@@ -94,11 +94,18 @@ def _parse_line(line: str) -> list[Sample]:
         Sample(
             name=sample.name,
             labels=sample.labels,
-            value=float(sample.value) if math.isfinite(sample.value) else None,
+            value=_finite(sample.value),
         )
         for family in families
         for sample in family.samples
     ]
+
+
+def _finite(value: float) -> float | None:
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # of a whole number, which is read as one
+        return None
 
 
 def canonical_name(name: str) -> str:

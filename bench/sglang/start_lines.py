@@ -94,8 +94,8 @@ _CAPTURE = re.compile(
 )
 _LIMITS = re.compile(r"\bmax_total_num_tokens=.*")
 _PAIR = re.compile(r"([A-Za-z_][\w ]*?)=(\[[^\]]*\]|[^\s,]+)")
-_OLD_ELAPSED = re.compile(r"Time elapsed: ([\d.]+) s")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_OLD_ELAPSED = re.compile(r"Time elapsed: (\d{1,18}(?:\.\d+)?) s")
+_NUMBER = re.compile(r"-?\d{1,18}(?![\d])(?:\.\d+)?")
 
 
 def parse_start_line(line: str) -> LoadLine | CaptureLine | LimitsLine | None:
@@ -137,7 +137,9 @@ def _capture_line(line: str, capture: re.Match[str]) -> CaptureLine:
         prefix=parse_prefix(line),
         graph=graph or "target",
         stage="sizes" if stage == "bs" else "begin" if stage == "begin" else "end",
-        batch_sizes=None if sizes is None else tuple(map(int, re.findall(r"\d+", sizes))),
+        batch_sizes=None
+        if sizes is None
+        else tuple(map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", sizes))),
         elapsed_s=float(old[1]) if old else _number(found.get("elapsed")),
         available_gb=_number(found.get("avail mem")),
         used_gb=_number(found.get("mem usage")),

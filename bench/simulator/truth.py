@@ -106,6 +106,7 @@ class Truth:
                 data = data[self._file.write(data) :]
         except OSError as error:  # the server goes on, as SGLang would
             print(f"simulator: the truth file ends here: {error.strerror}", flush=True)  # noqa: T201  # its log
+            self._file.close()
             self._file = None
 
     def _write(self, record: dict[str, object]) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bench.model.nightly import SeriesJudgement
 
 MOST_PANELS = 12
+MOST_NIGHTS = 400
 MOST_MARKS = 40  # environment changes drawn; more would hide the points
 
 
@@ -53,21 +54,24 @@ def draw_nights(
     with drawing():
         figure = new_figure(9.6, 0.7 + 1.35 * len(shown), simulated=simulated)
         panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+        since = min(j.points[-MOST_NIGHTS:][0].night for j in shown)
+        marks = [mark for mark in marks if mark[0] >= since][-MOST_MARKS:]
         for axes, judged in zip(panels, shown, strict=True):
             _panel(axes, judged, numbers.get(judged.key.arm, 1))
-            for night, _ in marks[-MOST_MARKS:]:
+            for night, _ in marks:
                 axes.axvline(night, color=GRID, linewidth=1.0, linestyle=(0, (1, 1.5)), zorder=1)
         top = panels[0]
-        for night, mark in marks[-MOST_MARKS:]:
+        for night, mark in marks:
             top.annotate(
                 mark,
                 (night, 1.0),
                 xycoords=("data", "axes fraction"),
-                xytext=(0, 1),
+                xytext=(2, -1),
                 textcoords="offset points",
                 fontsize=7.5,
                 color=MUTED,
-                ha="center",
+                ha="left",
+                va="top",
             )
         figure.autofmt_xdate(rotation=0, ha="center")
     return figure
@@ -75,44 +79,41 @@ def draw_nights(
 
 def _panel(axes: Axes, judged: SeriesJudgement, number: int) -> None:
     style, gid = series_style(number), f"series-{number}"
+    begin = max(len(judged.points) - MOST_NIGHTS, 0)
     nights = [p.night for p in judged.points]
     values = [p.value for p in judged.points]
     odd = {i.index + k for i in judged.incidents for k in range(i.nights)}
-    groups = (
-        ([n for n in range(len(values)) if n not in odd and not judged.points[n].suspect], True),
-        ([n for n in range(len(values)) if n not in odd and judged.points[n].suspect], False),
-    )
-    for places, filled in groups:
+    shown = [n for n in range(begin, len(values)) if n not in odd]
+    plain = [n for n in shown if not judged.points[n].suspect]
+    _dots(axes, [nights[n] for n in plain], [values[n] for n in plain], style.colour, gid)
+    for places, marker, colour in (
+        ([n for n in shown if judged.points[n].suspect], "o", style.colour),
+        ([n for n in sorted(odd) if n >= begin], "x", WARN),
+    ):
         if places:
-            (dots,) = axes.plot(
+            (marks,) = axes.plot(
                 [nights[n] for n in places],  # type: ignore[arg-type]  # dates are a unit matplotlib knows
                 [values[n] for n in places],
                 linestyle="none",
-                marker="o",
-                markersize=2.6,
-                color=style.colour,
-                fillstyle="full" if filled else "none",
-                zorder=3,
+                marker=marker,
+                markersize=4,
+                color=colour,
+                fillstyle="none",
+                zorder=4,
             )
-            dots.set_gid(gid)
-    if odd:
-        axes.plot(
-            [nights[n] for n in sorted(odd)],  # type: ignore[arg-type]  # likewise
-            [values[n] for n in sorted(odd)],
-            linestyle="none",
-            marker="x",
-            markersize=5,
-            color=WARN,
-            zorder=4,
-        )
+            marks.set_gid(gid)
     for level in judged.levels:
-        ends = [nights[level.start], nights[level.stop - 1]]
+        if level.stop <= begin:
+            continue
+        ends = [nights[max(level.start, begin)], nights[level.stop - 1]]
         line = [level.value_at_start, level.value]
         axes.plot(ends, line, color=INK, linewidth=1.4, zorder=5)  # type: ignore[arg-type]  # likewise
         if level.value == level.value_at_start:
             band = (level.ci95_low, level.ci95_high)
             axes.fill_between(ends, *band, color=MUTED, alpha=0.2, linewidth=0, zorder=2)  # type: ignore[arg-type]  # likewise
     for change in judged.changes:
+        if change.index < begin:
+            continue
         colour = MUTED if change.ack else BAD if change.worse else GOOD
         axes.axvline(change.night, color=colour, linewidth=1.2, zorder=2)  # type: ignore[arg-type]  # likewise
     metric = metric_of(judged.key.metric)
@@ -123,3 +124,26 @@ def _panel(axes: Axes, judged: SeriesJudgement, number: int) -> None:
         color=BAD if bad else INK,
     )
     axes.margins(x=0.01, y=0.15)
+
+
+def _dots(
+    axes: Axes, nights: Sequence[date], values: Sequence[float], colour: str, gid: str
+) -> None:
+    """Points as one path of strokes without length and with round ends: a mark each is large."""
+    from matplotlib.dates import date2num  # noqa: PLC0415  # loads only when a page is made
+    from matplotlib.patches import PathPatch  # noqa: PLC0415
+    from matplotlib.path import Path  # noqa: PLC0415
+
+    if not nights:
+        return
+    at = list(zip(date2num(list(nights)), values, strict=True))  # type: ignore[no-untyped-call]  # its stubs lack it
+    ends = [end for point in at for end in (point, point)]
+    path = Path(ends, [Path.MOVETO, Path.LINETO] * len(at))
+    path.should_simplify = False
+    patch = PathPatch(
+        path, fill=False, edgecolor=colour, linewidth=2.6, capstyle="round", zorder=3
+    )
+    patch.set_gid(gid)
+    axes.add_patch(patch)
+    axes.xaxis_date()
+    axes.autoscale_view()

@@ -222,3 +222,16 @@ def test_a_literal_key_is_refused_and_not_repeated(loaded, small, value):
     with pytest.raises(ScenarioError, match=r"s\.yaml:\d+ server\.api_key") as caught:
         loaded(small)
     assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["api_key", "admin_api_key", "environment"])
+@pytest.mark.parametrize("value", [None, 1, "x", [], {}, {"env": ""}, {"env": 1}, {"MY_KEY": [1]}])
+def test_what_is_wrong_with_a_key_can_be_read_when_it_is_printed(loaded, small, key, value):
+    """What is printed is redacted, and a name of a secret is followed by what is wrong with it."""
+    small["server"][key] = value
+    said = ""
+    try:
+        make_plan(loaded(small))
+    except ScenarioError as error:
+        said = str(error)
+    assert redact(said) == said

@@ -93,6 +93,18 @@ def test_aliases_that_unfold_without_end(mistakes):
         assert line.endswith("has more than 10000 values. Use fewer aliases")
 
 
+def test_too_many_values_without_an_alias(mistakes):
+    (line,) = mistakes("a: [" + "1, " * 20_000 + "1]\n")
+    assert line.endswith("has more than 10000 values. Split it into several scenarios")
+
+
+def test_what_is_empty_is_told_without_a_blank_at_the_end(mistakes, good):
+    launcher = "server:\n  launcher: {kind: template, start: [''], stop: ['']}\n"
+    lines = mistakes(launcher)
+    assert any("is empty. " in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
 def test_a_byte_order_mark_is_no_mistake(load, good):
     assert load("\ufeff" + good).scenario.name == "small"
 

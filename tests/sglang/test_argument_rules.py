@@ -136,6 +136,24 @@ def test_c12_more_running_requests_than_half_the_cache_are_told():
     assert "only 100 will run" in advice.text
 
 
+@pytest.mark.parametrize(
+    ("version", "backend", "rejected"),
+    [
+        ("0.5.5", "fa3", True),
+        ("0.4.9.post2", "triton", True),
+        ("0.5.5", "flashinfer", False),
+        (SUPPORTED, "fa3", False),
+        (None, "fa3", False),
+        ("main", "fa3", False),
+    ],
+)
+def test_c5_older_versions_draft_trees_over_pages_on_flashinfer_alone(version, backend, rejected):
+    tree = f"{EAGLE3} --speculative-num-steps 3 --speculative-eagle-topk 4 "
+    tree += f"--speculative-num-draft-tokens 8 --page-size 64 --attention-backend {backend}"
+    found = effective_speculative(parse_arguments(tree.split()), Known(version=version))
+    assert (isinstance(found, Rejection) and found.rule == "C5") is rejected
+
+
 @pytest.mark.parametrize("gpu", ["hopper", "sm100", "sm120", "other"])
 def test_c8_a_chain_has_the_baselines_backend(gpu):
     known = Known(version=SUPPORTED, gpu=gpu, target=MODELS["llama"])

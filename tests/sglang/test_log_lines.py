@@ -235,3 +235,20 @@ def test_no_text_breaks_the_parser(text):
     parse_batch_line("Decode batch" + text)
     parse_batch_line(text + ", gen throughput (token/s): " + text)
     parse_batch_lines([text, "Prefill batch" + text])
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 400, "1e999", "-1", "٣" * 5000, "NaN"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        (
+            "[2026-01-01 00:00:00 DP{} TP{}] Decode batch [{}], #running-req: {}, #token: {}, "
+            "token usage: {}, gen throughput (token/s): {}, #queue-req: {}"
+        ),
+        "Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, #queue-req: {}, ",
+        "gen throughput (token/s): {}, #running-req: {}, #queue-req: {}",
+    ],
+)
+def test_numbers_beyond_measure_break_nothing(line, number):
+    parsed = parse_batch_line(line.replace("{}", number))
+    assert parsed is None or parsed.running_ct in {None, 3}

@@ -1,5 +1,6 @@
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,3 +170,10 @@ def test_a_counter_that_fell_or_vanished_is_unknown():
     assert delta("vllm:spec_decode_num_drafts_total", before=AFTER, after=BEFORE) is None
     one_engine = AFTER.splitlines()[0]
     assert delta("vllm:spec_decode_num_drafts_total", after=one_engine) is None
+
+
+@pytest.mark.parametrize("rank", ["9" * 5000, "²", "٣", "-1", "1.0", ""])
+def test_a_label_that_is_no_rank_is_none(rank):
+    text = f'sglang:num_running_reqs{{dp_rank="{rank}",tp_rank="{rank}"}} 3\n'
+    [reading] = readings(text)
+    assert (reading.rank, reading.value) == (None, 3.0)

@@ -240,3 +240,21 @@ def test_noise_is_left_out_and_progress_bars_show_their_end(recording):
     assert not any("nanobind: " in line or "UserWarning" in line for line in shown)
     assert meaningful_lines(["a\n", " \n", "  0%|\r 50%|\r100%|\n"], 2) == ["a", "100%|"]
     assert meaningful_lines(["a", "b", "c"], 2) == ["b", "c"]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 400, "1.2.3", "...", "NaN", "-"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Load weight end. elapsed={}, type=A, avail mem={} GB, mem usage={} GB.",
+        "Capture cuda graph end. Time elapsed: {} s. mem usage={} GB. avail mem={} GB.",
+        "Capture cuda graph bs [{}, 2, 4]",
+        "max_total_num_tokens={}, max_running_requests={}, context_len={}",
+        "Loading safetensors checkpoint shards: {}% Completed",
+    ],
+)
+def test_numbers_beyond_measure_break_nothing(line, number):
+    text = line.replace("{}", number)
+    parse_start_line(text)
+    start_phase(text)
+    start_times([text.replace("end", "begin"), text])

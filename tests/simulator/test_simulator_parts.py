@@ -3,6 +3,7 @@
 import asyncio
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from bench.simulator.http11 import Connection, Hooks
 from bench.simulator.prefix_cache import BLOCK_TOK, PrefixCache, block_hashes
 from bench.simulator.request import Acceptance
 from bench.simulator.stats import Histogram
+from bench.simulator.truth import Truth
 from bench.simulator.words import make_answer, prompt_seed
 
 EOS = 163586
@@ -195,3 +197,26 @@ def test_connection_close_is_honoured():
     connection.data_received(b"GET / HTTP/1.0\r\n\r\n")
     assert wire.written.endswith(b"\r\n\r\n1")
     assert wire.closed
+
+
+def test_a_full_disk_ends_the_truth_and_not_the_server(capsys):
+    truth = Truth(SimpleNamespace(truth_path="/dev/full"))
+    truth.server({"version": "1"})
+    truth.server({"version": "2"})
+    said = capsys.readouterr().out
+    assert said == "simulator: the truth file ends here: No space left on device\n"
+
+
+def test_a_disk_that_takes_a_part_is_given_the_rest(tmp_path):
+    truth = Truth(SimpleNamespace(truth_path=str(tmp_path / "truth")))
+
+    class Slow:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, data):
+            return self.file.write(data[:7])
+
+    truth._file = Slow(truth._file)
+    truth.server({"version": "1"})
+    assert json.loads((tmp_path / "truth").read_text()) == {"kind": "server", "version": "1"}

@@ -115,8 +115,6 @@ class Search:
         self._first = list(rules.first) or first_chain(self.configurations)
         self._failed: Counter[int] = Counter()
         self._excluded: set[int] = set()
-        # With few launches the baseline waits for the final.
-        self._baseline_first = rules.budget >= SETTINGS_FROM or not self._first
         if rules.budget < SETTINGS_FROM and self._searches_drafts():
             self._excluded = self._of_other_settings()
         self._launches = 0
@@ -131,7 +129,7 @@ class Search:
         if self.final is None and self._since_baseline >= BASELINE_EVERY:
             self._since_baseline = 0
             return self._if_there_is_time(Proposal(configuration=0, why="baseline"))
-        if not self.readings and 0 not in self._excluded and self._baseline_first:
+        if not self.readings and 0 not in self._excluded:
             return Proposal(configuration=0, why="baseline")
         while self.final is None and self._first:
             known = self._first.pop(0)

@@ -241,6 +241,13 @@ def check_tree_pages(work: Working) -> None:
     )
     if topk is None or topk <= 1 or page is None or page <= 1 or backend is None:
         return
+    if work.known.is_older and backend != "flashinfer":
+        work.reject(
+            "C5",
+            f"topk {topk} with page size {page} on {backend}: SGLang {work.known.version} drafts "
+            "trees over pages on flashinfer alone.",
+            "Give --page-size 1, --attention-backend flashinfer, or --speculative-eagle-topk 1.",
+        )
     if backend not in _PAGE_TREE:
         work.refuse(
             "C5",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -68,6 +69,10 @@ _DSPARK_KEYS = (
     *("dspark_noise_token_id", "dspark_target_layer_ids"),
 )
 _DSPARK_FOLDER = "dspark"
+_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?!\d)")
+# Seen in 0.5.5; launch commands for 0.5.11 are of that time. Of what lies between that and 0.5.23
+# nothing is known.
+_OLDER = (0, 5, 12)
 _MOST = 2**63 - 1
 
 _GPU_NAMES: tuple[tuple[GpuClass, tuple[str, ...]], ...] = (
@@ -129,6 +134,12 @@ class Known:
     def is_supported(self) -> bool:
         """Whether the server is of the version whose rules these are."""
         return self.version == SUPPORTED
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it is older than 0.5.12, up to which more is known of some rules."""
+        found = _VERSION.match(self.version or "")
+        return found is not None and tuple(map(int, found.groups())) < _OLDER
 
     def switched_on(self, variable: str) -> bool:
         """Whether an environment variable is set to what SGLang reads as true."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from bench.sglang.arguments.adaptive import resolve_adaptive
@@ -50,10 +49,6 @@ _OF_ONE: Final = {
     "uno_lora_path": frozenset({"UNO"}),
 }
 _SPEC_V2: Final = "SGLANG_ENABLE_SPEC_V2"
-# Seen in 0.5.5; launch commands for 0.5.11 still set it. Of what lies between that and 0.5.23
-# nothing is known.
-_SPEC_V2_BEFORE: Final = [0, 5, 12]
-_VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?!\d)")
 
 
 def effective_speculative(
@@ -193,7 +188,7 @@ def _spec_v2(work: Working) -> None:
     if not work.known.switched_on(_SPEC_V2):
         return
     topk = work.number(TRIPLE[1])
-    if _reads_spec_v2(work.known.version) and topk is not None and topk > 1:
+    if work.known.is_older and topk is not None and topk > 1:
         work.reject(
             "spec-v2",
             f"{_SPEC_V2}=1 with topk {topk}: SGLang {work.known.version} fails with a tensor size "
@@ -206,8 +201,3 @@ def _spec_v2(work: Working) -> None:
             f"{_SPEC_V2} is not read by SGLang {SUPPORTED}.",
             "Leave it out; --disable-overlap-schedule runs the drafts in step.",
         )
-
-
-def _reads_spec_v2(version: str | None) -> bool:
-    found = _VERSION.match(version or "")
-    return found is not None and [int(part) for part in found.groups()] < _SPEC_V2_BEFORE

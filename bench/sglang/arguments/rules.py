@@ -63,7 +63,8 @@ RULES: Final = (
     ),
     Rule(
         id="C5",
-        asked="topk above 1 and a page size above 1, backend not flashinfer, fa3 or triton",
+        asked="topk above 1 and a page size above 1, backend not flashinfer, fa3 or triton "
+        "(before 0.5.12 not flashinfer)",
         server="ValueError at start",
         ours="reject",
     ),
