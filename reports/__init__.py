@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from reports.compare_page import changes_of, compare_page
 from reports.nightly_page import nightly_page
-from reports.render import page_html, page_markdown, write_data, write_figures, write_page
+from reports.render import (
+    SIMULATED,
+    page_html,
+    page_markdown,
+    write_data,
+    write_figures,
+    write_page,
+)
 from reports.run_page import run_page
 
 __all__ = [
+    "SIMULATED",
     "changes_of",
     "compare_page",
     "nightly_page",

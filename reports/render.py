@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from reports.blocks import Block, Page, Value
 
+SIMULATED = "SIMULATED: these figures come from a simulated server, not from hardware."
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -40,6 +41,7 @@ def page_html(page: Page) -> str:
     light = {variable: colour for colour, variable in VARIABLES.items()}
     return environment.get_template("page.html.j2").render(
         page=page,
+        simulated=SIMULATED,
         light=light,
         dark=DARK,
         css=(_TEMPLATES / "page.css").read_text(),
@@ -59,6 +61,8 @@ def _svg_of(drawing: Drawing) -> object:
 def page_markdown(page: Page) -> str:
     """The answer, what weakens it and the first table, for a pull request."""
     lines = [f"### {_plain(page.title)}", ""]
+    if page.simulated:
+        lines.append(f"> **{SIMULATED}**")
     lines += [f"> **{_plain(warning)}**" for warning in page.warnings]
     lines += ["", *(_plain(sentence) for sentence in page.answer), ""]
     for section in page.sections[:2]:

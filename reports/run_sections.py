@@ -33,6 +33,7 @@ _BREAK_EVEN = (
     "Speculation pays where a step accepts more tokens than it costs in steps of the baseline: "
     "the bar must pass the line."
 )
+_MARKED = "Coloured names: a cell of that arm is SUSPECT or INVALID."
 _NO_LIMIT = (
     "No limit is shown: the scenario names no hardware card and no target card, or its loads are "
     "open loops. Name the cards (docs/scenario.md) to see it."
@@ -92,10 +93,12 @@ def why_blocks(
         for p in cells
     ]
     if rows:
-        caption = "Where a request's time goes; prefill and queue as shares of end-to-end time"
+        told = any(p.prefill_share is not None or p.queue_share is not None for p in cells)
+        shares = "; prefill and queue as shares of end-to-end time" if told else ""
+        caption = f"The cost of a step, and what a user gets{shares}. {_MARKED}"
         blocks.append(_table("why", caption, columns, rows))
-    if cells and all(p.queue_share is None for p in cells):
-        blocks.append("The server told no queue times, so the queue's share is not known.")
+    if cells and all(p.queue_share is None and p.prefill_share is None for p in cells):
+        blocks.append("The server told no times in queue and prefill, so neither share is known.")
     return blocks
 
 

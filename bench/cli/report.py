@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.cli.output import RESULTS, printing, shown_path
-from bench.errors import BenchError
+from bench.errors import BenchError, InputError
 
 if TYPE_CHECKING:
     from bench.store import StoredRun
@@ -93,11 +93,20 @@ def compare(
     """
     from bench import runner
     from bench.store import find_run, load_run
-    from reports import compare_page
+    from reports import SIMULATED, compare_page
 
     a, b = (runner.answer_so_far(load_run(find_run(out, name))) for name in (before, after))
+    if a.run_id == b.run_id:
+        raise InputError(
+            f"{a.run_id} against itself: there is nothing to compare.",
+            hint="Name two runs of one scenario; `bench list` shows them.",
+        )
     file = page or Path(f"compare-{a.run_id}-{b.run_id}.html")
-    _write(compare_page(a, b), file, figures, data, markdown=markdown)
+    made = compare_page(a, b)
+    with printing():
+        if not markdown:
+            print("\n".join((*([SIMULATED] if made.simulated else []), *made.answer)))
+    _write(made, file, figures, data, markdown=markdown)
 
 
 def write_report(stored: StoredRun, *, quiet: bool) -> None:

@@ -108,7 +108,9 @@ def draw_along_output(
                 marker=style.marker if len(series.tok) <= 40 else None,
             )
             line.set_gid(f"series-{numbers[arm]}")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(
+            0, 1.08 * max(float(series.tok_per_event.max()) for series in along.values())
+        )
         axes.set_xlabel("position in the output, tokens")
         axes.set_ylabel("tokens an event")
     return figure

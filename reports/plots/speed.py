@@ -119,7 +119,7 @@ def draw_break_even(stored: StoredRun, numbers: Mapping[str, int]) -> Figure | N
             colour = INK if pays else BAD
             axes.plot([need, need], [y - 0.42, y + 0.42], color=colour, linewidth=2.2)
             axes.annotate(
-                f"{need:.2f}",
+                f"{c.accept_len_tok or 0:.2f} of {need:.2f}",
                 (max(need, c.accept_len_tok or 0), y),
                 xytext=(5, 0),
                 textcoords="offset points",
@@ -134,7 +134,7 @@ def draw_break_even(stored: StoredRun, numbers: Mapping[str, int]) -> Figure | N
         axes.set_yticks(range(len(rows)), names)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set_xlim(0, 1.12 * max(max(c.accept_len_tok or 0, _need(c)) for c in rows))
+        axes.set_xlim(0, 1.22 * max(max(c.accept_len_tok or 0, _need(c)) for c in rows))
         axes.set_xlabel("accept length (bar) and break-even accept length (line), tokens")
     return figure
 

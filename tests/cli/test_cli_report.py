@@ -65,14 +65,28 @@ def test_markdown_for_a_pull_request(measured):
     code, out, _ = run_bench("report", "latest", "--markdown", cwd=folder)
     assert code == 0
     assert out.startswith("### Is the bench sound?\n")
+    assert "**SIMULATED" in out
 
 
-def test_a_run_compared_with_itself(measured):
+def test_a_run_is_not_compared_with_itself(measured):
     folder, _ = measured
-    run_id = the_run(folder).name
-    code, _, err = run_bench("compare", run_id, run_id, "--page", "c.html", cwd=folder)
+    code, out, err = run_bench("compare", "latest", "latest", cwd=folder)
+    assert (code, out) == (2, "")
+    assert "against itself" in err
+
+
+def test_two_runs_compared_are_answered_on_the_console_and_on_a_page(measured):
+    folder, _ = measured
+    before = the_run(folder).name
+    code, _, err = run_bench("run", TINY, "--sim", "--quiet", "--out", "again", cwd=folder)
+    assert code in {0, 4}, err
+    (after,) = (folder / "again" / "tiny").glob("2*")
+    code, out, err = run_bench("compare", before, str(after), "--page", "c.html", cwd=folder)
     assert (code, err) == (0, "")
-    assert "there is no verdict" in (folder / "c.html").read_text().lower()
+    assert out.startswith("SIMULATED")
+    assert out.endswith("c.html\n")
+    assert "There is no verdict: one launch" in out
+    assert "SIMULATED" in (folder / "c.html").read_text()
 
 
 def test_a_run_that_is_not_there(measured):

@@ -98,6 +98,7 @@ def test_a_simulated_run_says_so_on_the_page_and_in_every_figure(tmp_path):
     assert 'class="band"' in made
     figures = made.count('<svg class="figure"')
     assert figures >= 6
+    assert "**SIMULATED" in page_markdown(page)
     assert made.count("SIMULATED – not measured on hardware") == figures
 
 
