@@ -261,6 +261,10 @@ def latency_blocks(
             )
     if len(places) > len(shown):
         blocks.append(f"Drawn at {len(shown)} of {len(places)} places; the table has them all.")
+    if not places and stored.published:
+        blocks.append(
+            "Distributions are missing: no request ended well, or samples.parquet is gone."
+        )
     if not places and not stored.published:
         blocks.append("Distributions are drawn once the run is published (`bench resume`).")
     return blocks

@@ -7,11 +7,13 @@ than a thousand.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.errors import StoreError
 from reports.view import Place
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ def _batches(file: Path) -> Iterator[tuple[str, Any]]:
 
     if not file.is_file():
         return
-    with pq.ParquetFile(file) as parquet:
+    with whole(file), pq.ParquetFile(file) as parquet:
         for batch in parquet.iter_batches(batch_size=_BATCH, columns=list(_COLUMNS)):
             table = pa.Table.from_batches([batch])
             ok = pc.and_(
@@ -150,6 +152,25 @@ def _batches(file: Path) -> Iterator[tuple[str, Any]]:
             table = table.filter(ok)
             for cell_id in pc.unique(table["cell_id"]).to_pylist():
                 yield cell_id, table.filter(pc.equal(table["cell_id"], cell_id)).combine_chunks()
+
+
+@contextmanager
+def whole(file: Path) -> Iterator[None]:
+    """Read a table of a run.
+
+    Raises:
+        StoreError: It is damaged.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        first = str(error).partition("\n")[0]
+        raise StoreError(
+            f"{file} is damaged: {first}",
+            hint="Bring it back from a copy; once it is moved away a page is made of the rest.",
+        ) from error
 
 
 def _gather(g: _Gathered, table: Any) -> None:  # noqa: ANN401  # pyarrow has no types

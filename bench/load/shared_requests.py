@@ -7,11 +7,14 @@ ends a process, nothing is left.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
 from struct import Struct
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+
+from bench.errors import DiskError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,15 +54,31 @@ class RequestWriter:
         """One worker less; with the last the files go."""
         self._workers -= 1
         if not self._workers:
-            self._records.close()
-            self._bodies.close()
+            for file in (self._records, self._bodies):
+                with contextlib.suppress(OSError):  # what could not be written is not wanted now
+                    file.close()
 
     def descriptors(self) -> tuple[int, int]:
         """What a worker inherits, in `RequestReader`'s order."""
         return self._records.fileno(), self._bodies.fileno()
 
     def write(self, requests: Iterable[Request]) -> None:
-        """Put these in place of those of the last job; no worker may be taking any."""
+        """Put these in place of those of the last job; no worker may be taking any.
+
+        Raises:
+            DiskError: There is no room for temporary files.
+        """
+        try:
+            self._write(requests)
+        except OSError as error:
+            raise DiskError(
+                f"cannot write the requests of a cell to {tempfile.gettempdir()}: "
+                f"{error.strerror or error}",
+                hint="make room there (or name another place in TMPDIR), then `bench resume` the "
+                "run: its finished cells are kept",
+            ) from error
+
+    def _write(self, requests: Iterable[Request]) -> None:
         for file in (self._records, self._bodies):
             file.seek(0)
             file.truncate()

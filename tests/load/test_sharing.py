@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import make_cell
 
+from bench.errors import DiskError
 from bench.load.frames import Outcome, framed, to_outcome
 from bench.load.generator import LoadClient
 from bench.load.shared_requests import OutcomeFile, Request, RequestReader, RequestWriter
@@ -135,3 +136,15 @@ def test_the_merged_records_do_not_depend_on_who_told_what_when(data):
     assert [s.index for s in three] == list(range(16))
     assert {s.status for s in three[14:]} == {RequestStatus.CANCELLED}
     assert {s.sent_ns for s in three[14:]} == {None}
+
+
+def test_a_full_disk_for_requests_is_told_and_is_no_traceback(monkeypatch):
+    writer = RequestWriter().share()
+
+    def full(_requests):
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr(writer, "_write", full)
+    with pytest.raises(DiskError, match="File too large"):
+        writer.write([])
+    writer.release()

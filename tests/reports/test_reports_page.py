@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from report_examples import stored_run
 
-from bench.errors import DiskError
+from bench.errors import DiskError, StoreError
 from reports import page_html, page_markdown, run_page, write_data, write_figures, write_page
 from reports.blocks import Table
 from reports.plots.style import DARK, VARIABLES
@@ -207,6 +207,17 @@ def test_a_csv_holds_no_formula():
         rows=((text("=1+1"),), (text("@x"),), (text(None),)),
     )
     assert list(csv.reader(io.StringIO(table_csv(table)))) == [["a"], ["'=1+1"], ["'@x"], [""]]
+
+
+@pytest.mark.parametrize("table", ["samples.parquet", "telemetry.parquet"])
+@pytest.mark.parametrize("content", [b"", b"junk" * 100], ids=["empty", "junk"])
+def test_a_damaged_table_is_named(tmp_path, table, content):
+    stored = stored_run(tmp_path, loads=(1,), pairs=1)
+    (stored.folder / table).write_bytes(content)
+    with pytest.raises(StoreError, match=f"{table} is damaged"):
+        run_page(stored)
+    (stored.folder / table).unlink()
+    assert page_html(run_page(stored))
 
 
 def test_a_page_that_cannot_be_written_is_told(run, tmp_path):
