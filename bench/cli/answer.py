@@ -8,7 +8,7 @@ from bench.cli.output import Printer, many, print_json, resume_command, shown_pa
 from bench.cli.tables import plain_table
 from bench.errors import EXIT_ANSWERED, EXIT_NO_VALID_CELL
 from bench.model import BASELINE, CellStatus, FindingKind, Severity, Verdict
-from bench.store import RunStatus, answer_json, can_retry
+from bench.store import RunStatus, answer_json, can_retry, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def print_answer(stored: StoredRun, *, as_json: bool) -> None:
             "the figures below come from a simulated server, not from hardware.",
             style="bold yellow",
         )
-    for line in _missing(stored):
+    for line in (*_faults(stored), *_missing(stored)):
         printer.print_text(line, style="bold yellow")
     comparisons = stored.comparisons if _compares(stored) else ()
     if comparisons:
@@ -87,6 +87,11 @@ def print_answer(stored: StoredRun, *, as_json: bool) -> None:
             style="bold red",
         )
     printer.print_text(f"Results: {shown_path(stored.folder)}")
+
+
+def _faults(stored: StoredRun) -> list[str]:
+    faults = faults_of(stored.manifest)
+    return [f"Faults on request: {faults}."] if faults else []
 
 
 def _missing(stored: StoredRun) -> list[str]:
@@ -268,7 +273,7 @@ def finding_lines(
     """
     groups: dict[tuple[Severity, str], list[Finding]] = {}
     for finding in findings:
-        if finding.kind not in _TOLD_ABOVE:
+        if finding.kind not in _TOLD_ABOVE or finding.message.startswith("sim.speed "):
             groups.setdefault((finding.severity, finding.kind), []).append(finding)
     lines = []
     for (severity, kind), members in sorted(

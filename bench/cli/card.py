@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from bench.cli.output import RESULTS, many, printing
 from bench.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench.physics.fitting import Fit, MeasuredStep
     from bench.store import StoredRun
 
@@ -47,12 +50,14 @@ def target(
     name = _name_of(config)
     own = None
     if draft is not None:
-        own = draft_from_config(
-            _read_json(draft), name=f"{name}-draft", source=f"Made from {_name_of(draft)}."
+        with _of_file(draft):
+            own = draft_from_config(
+                _read_json(draft), name=f"{name}-draft", source=f"Made from {_name_of(draft)}."
+            )
+    with _of_file(config):
+        card = target_from_config(
+            _read_json(config), name=name, draft=own, source=f"Made from {config.name} of {name}."
         )
-    card = target_from_config(
-        _read_json(config), name=name, draft=own, source=f"Made from {config.name} of {name}."
-    )
     comment = (
         f"{card.architecture}: {card.total_parameters / 1e9:.1f} B parameters, "
         f"{card.active_parameters / 1e9:.1f} B active a token. "
@@ -87,7 +92,7 @@ def fit(
     They are fixed_ms, the time of a forward beyond bytes, operations and all-reduces, and
     cycle_fixed_ms, what a draft-and-verify cycle adds once. How well they fit is said on stderr.
     """
-    from bench.cli.card_steps import measured_steps
+    from bench.cli.card_steps import measured_steps, require_same_model
     from bench.physics import load_hardware, load_target
     from bench.physics.card_text import card_yaml
     from bench.physics.fitting import fit_overheads
@@ -95,6 +100,7 @@ def fit(
 
     hardware, card = load_hardware(hardware_name), load_target(target_name)
     stored = load_run(find_run(out, run_name))
+    require_same_model(stored, card)
     steps = measured_steps(stored)
     tp = _tensor_parallel_size(stored, hardware.gpus, hardware.name)
     fitted = fit_overheads(hardware, card, steps, tp=tp)
@@ -113,6 +119,13 @@ def _say(steps: list[MeasuredStep], fitted: Fit, *, simulated: bool) -> None:
         print("SIMULATED: the run measured the simulator, not a server.", file=sys.stderr)
     for step, error in zip(steps, fitted.errors, strict=True):
         print(f"{step.label}: {step.step_ms:.2f} ms a step, card {error:+.1%}", file=sys.stderr)
+    if fitted.far:
+        cells = "; ".join(steps[at].label for at in fitted.far)
+        print(
+            f"DOUBTFUL: the card does not meet {cells} (more than 25 % off). Was the run "
+            "disturbed, or is the target or the hardware another?",
+            file=sys.stderr,
+        )
     if fitted.target.cycle_fixed_ms is None:
         print(
             "cycle_fixed_ms is not fitted: it takes cells with and without speculation.",
@@ -138,6 +151,18 @@ def _tensor_parallel_size(stored: StoredRun, gpus: int, hardware: str) -> int:
     return sizes.pop()
 
 
+@contextmanager
+def _of_file(path: Path) -> Iterator[None]:
+    """Have what is wrong with a file begin with its path."""
+    try:
+        yield
+    except InputError as error:
+        told = str(error)
+        if told.startswith(str(path)):
+            raise
+        raise InputError(f"{path}: {told}", hint=error.hint) from None
+
+
 def _name_of(config: Path) -> str:
     """A card's name: the model's folder, or the file's own name."""
     is_plain = config.stem == "config" and config.absolute().parent.name
@@ -155,6 +180,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path} is no JSON: {error}", hint="Give the path of the model's config.json."
+        ) from None
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{path}: a number of too many digits, or nested too deeply",
+            hint="Give the path of the model's config.json.",
         ) from None
     if not isinstance(found, dict):
         raise InputError(

@@ -28,6 +28,38 @@ AsJson = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the run's page.")]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env",
+        metavar="NAME",
+        help="With --attach: the environment variable that holds the servers' API key.",
+    ),
+]
+ApiKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file",
+        metavar="PATH",
+        help="With --attach: the file that holds the servers' API key.",
+    ),
+]
+AdminApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--admin-api-key-env",
+        metavar="NAME",
+        help="With --attach: the variable that holds their admin key, for abort and flush.",
+    ),
+]
+AdminApiKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--admin-api-key-file",
+        metavar="PATH",
+        help="With --attach: the file that holds their admin key.",
+    ),
+]
 
 
 def _version(asked: bool) -> None:
@@ -80,38 +112,10 @@ def run(
             help="Nobody else uses the attached servers: abort and flush there between cells.",
         ),
     ] = False,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env",
-            metavar="NAME",
-            help="With --attach: the environment variable that holds the servers' API key.",
-        ),
-    ] = None,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--api-key-file",
-            metavar="PATH",
-            help="With --attach: the file that holds the servers' API key.",
-        ),
-    ] = None,
-    admin_api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--admin-api-key-env",
-            metavar="NAME",
-            help="With --attach: the variable that holds their admin key, for abort and flush.",
-        ),
-    ] = None,
-    admin_api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--admin-api-key-file",
-            metavar="PATH",
-            help="With --attach: the file that holds their admin key.",
-        ),
-    ] = None,
+    api_key_env: ApiKeyEnv = None,
+    api_key_file: ApiKeyFile = None,
+    admin_api_key_env: AdminApiKeyEnv = None,
+    admin_api_key_file: AdminApiKeyFile = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -212,6 +216,10 @@ def resume(
             help="Take up a published run too, and try the launches again that failed in it.",
         ),
     ] = False,
+    api_key_env: ApiKeyEnv = None,
+    api_key_file: ApiKeyFile = None,
+    admin_api_key_env: AdminApiKeyEnv = None,
+    admin_api_key_file: AdminApiKeyFile = None,
     out: Out = RESULTS,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -221,7 +229,12 @@ def resume(
     from bench import runner
 
     plan, writer = runner.resume_run(
-        run_name, out, command_line=sys.argv, retry_failed=retry_failed
+        run_name,
+        out,
+        command_line=sys.argv,
+        retry_failed=retry_failed,
+        api_key=key_source("--api-key", api_key_env, api_key_file),
+        admin_api_key=key_source("--admin-api-key", admin_api_key_env, admin_api_key_file),
     )
     if run_name == runner.LATEST and not quiet:
         print(taken(plan, writer, out), file=sys.stderr)

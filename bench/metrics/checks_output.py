@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.metrics.step import hides_too_many
 from bench.model import FindingKind, Severity, TokenSource
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ def tokens_counted(facts: CellFacts) -> Iterator[Finding]:
             FindingKind.TOKENS_HIDDEN,
             Severity.SUSPECT,
             f"{hidden} of {len(facts.ok)} requests generated tokens before their first event; "
-            "their decode speed is left out.",
+            + (
+                "the cell's cycle and decode speed are withheld."
+                if hides_too_many(facts.ok)
+                else "their decode speed is left out."
+            ),
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.metrics.compare import compare
 from bench.metrics.configuration import called, config_differences
 from bench.metrics.findings import make_finding
 from bench.model import BASELINE, FindingKind, RequestStatus, Severity
@@ -86,6 +87,7 @@ def run_findings(
     for group in groups.values():
         findings += work_not_the_same(group)
         findings += outputs_diverge(group)
+    findings += cycles_too_short(cells)
     findings += configs_differ(cells, effective)
     return tuple(findings)
 
@@ -229,6 +231,27 @@ def _told(parted: Mapping[int, float]) -> str:
 def _median_char(finite: Sequence[float]) -> int:
     # Texts are told apart by blocks: the parting lies within the block after the last shared one.
     return round(float(np.median(finite))) + BLOCK_CHARS
+
+
+def cycles_too_short(cells: Sequence[MeasuredCell]) -> Iterator[Finding]:
+    """A verify step shorter than the baseline's plain step: it does all of that and more.
+
+    The break-even accept length is then below 1, which no number of drafts can be.
+    """
+    for c in compare(cells, {}, margin=0.0, pairs_planned=1):
+        if c.break_even_accept_len_tok is None or round(c.break_even_accept_len_tok, 2) >= 1:
+            continue
+        for cell, m in cells:
+            if (m.arm, m.workload, m.load) == (c.arm, c.workload, c.load):
+                yield make_finding(
+                    FindingKind.CYCLE_DISAGREES,
+                    Severity.SUSPECT,
+                    f"a step takes {c.cycle_ms:.2f} ms, below the baseline's "
+                    f"{c.baseline_step_ms:.2f} ms: a break-even accept length of "
+                    f"{c.break_even_accept_len_tok:.2f} is impossible at the same batch.",
+                    cell_id=cell.cell_id,
+                    arm=cell.arm,
+                )
 
 
 def configs_differ(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Events short of steps by more than this share were merged on the way (server, network or client);
 # the small allowance is for steps whose token had no text of its own and so no event.
 COALESCED_SHARE: Final = 0.02
+# The requests that hide none are no fair sample of the cell when more than this share hides some.
+HIDDEN_SHARE: Final = 0.10
 QUEUE_TIME_SUM: Final = "sglang:queue_time_seconds_sum"
 
 
@@ -78,6 +80,19 @@ def decode_in_window(
         tokens += part_tok
         steps += verify_ct * part_tok / decode_tok
     return DecodeInWindow(decode_ns=decode_ns, tokens=tokens, steps=steps)
+
+
+def hides_too_many(ok: Sequence[RequestSample]) -> bool:
+    """Whether so many requests made tokens before their first event that no step can be timed.
+
+    What is left is then the few requests that happened to show their first token at once: their
+    steps are not the cell's.
+
+    Args:
+        ok: The measured requests that ended well.
+    """
+    hidden = sum(1 for s in ok if s.tokens_before_first_event)
+    return hidden > HIDDEN_SHARE * len(ok)
 
 
 def decode_part(

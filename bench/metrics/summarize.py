@@ -88,7 +88,7 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
     counters = acceptance.pool_counters(ok)
     window = find_window(cell.load, ordered)
     uses = cache_use(ok, ordered, series)
-    inside = _inside(cell, ordered, window) if isinstance(window, Window) else _Inside()
+    inside = _inside(cell, ordered, window, ok) if isinstance(window, Window) else _Inside()
     depth = num_steps(effective, series)
     tau = acceptance.accept_len_tok(counters.num_correct_drafts, counters.verify_ct)
     at_position = acceptance.accept_at_position(counters.histogram, depth)
@@ -213,10 +213,13 @@ class _Inside:
     decode_tok_per_s: float | None = None
 
 
-def _inside(cell: Cell, samples: Sequence[RequestSample], window: Window) -> _Inside:
+def _inside(
+    cell: Cell, samples: Sequence[RequestSample], window: Window, ok: Sequence[RequestSample]
+) -> _Inside:
     output_tok = tokens_in(samples, window)
     speculative = cell.arm_is_speculative
-    decode = step.decode_in_window(samples, window, speculative=speculative)
+    timed = () if step.hides_too_many(ok) else samples
+    decode = step.decode_in_window(timed, window, speculative=speculative)
     guessed = counts_guessed(samples, window)
     return _Inside(
         rule=f"{window.rule}; {guessed} cut requests had no running counts: equal shares"
@@ -232,7 +235,7 @@ def _inside(cell: Cell, samples: Sequence[RequestSample], window: Window) -> _In
         request_per_s=throughput.request_per_s(samples, window),
         goodput_request_per_s=throughput.goodput_request_per_s(samples, window, cell.slo),
         cycle_ms=decode.cycle_ms,
-        cycle_from_gaps_ms=step.cycle_from_gaps_ms(samples, window, speculative=speculative),
+        cycle_from_gaps_ms=step.cycle_from_gaps_ms(timed, window, speculative=speculative),
         decode_tok_per_s=decode.tok_per_s_per_user,
     )
 

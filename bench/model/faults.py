@@ -99,6 +99,8 @@ def parse_fault(text: str) -> Fault:
     Raises:
         ValueError: It is none; the message says what was found and what is possible.
     """
+    if "," in text:  # a server gets all its faults in one argument, separated by commas
+        raise ValueError(f"{text!r}: one fault has no comma in it; write each as its own entry")
     name, *pairs = text.strip().split(":")
     kind = FAULT_KINDS.get(name)
     if kind is None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from bench.physics.cards import HardwareCard, TargetCard
 
+FAR = 0.25
+"""A simulated step further than this from the measured one is not met by the fit."""
 MOST_MS = 30.0
 """No constant is fitted above this."""
 
@@ -63,6 +65,11 @@ class Fit:
     target: TargetCard
     errors: tuple[float, ...]
 
+    @property
+    def far(self) -> tuple[int, ...]:
+        """Which of the measured steps are more than FAR off."""
+        return tuple(at for at, error in enumerate(self.errors) if abs(error) > FAR)
+
 
 def fit_overheads(
     hardware: HardwareCard,
@@ -78,8 +85,8 @@ def fit_overheads(
     `cycle_fixed_ms` is not fitted.
 
     Raises:
-        InputError: No step was given, or all of them are measured faster than bytes and operations
-            allow.
+        InputError: No step was given, all of them are measured faster than bytes and operations
+            allow, a constant stays at MOST_MS, or most steps are more than FAR off.
     """
     if not steps:
         raise InputError(
@@ -107,7 +114,25 @@ def fit_overheads(
             hint="The target, its data types, the hardware or the tensor-parallel size differ "
             "from the run's.",
         )
-    return Fit(target=fitted, errors=tuple(math.expm1(ratio) for ratio in ratios))
+    fit = Fit(target=fitted, errors=tuple(math.expm1(ratio) for ratio in ratios))
+    _require_met(fit, steps, hardware)
+    return fit
+
+
+def _require_met(fit: Fit, steps: Sequence[MeasuredStep], hardware: HardwareCard) -> None:
+    constants = {key: getattr(fit.target, key) for key in ("fixed_ms", "cycle_fixed_ms")}
+    bound = [key for key, found in constants.items() if found is not None and found >= MOST_MS]
+    if not bound and 2 * len(fit.far) <= len(steps):
+        return
+    why = f"{' and '.join(bound)} would have to be above {MOST_MS:g} ms" if bound else ""
+    cells = "; ".join(f"{steps[at].label} {fit.errors[at]:+.0%}" for at in fit.far)
+    off = f"more than {FAR:.0%} off: {cells}" if cells else ""
+    raise InputError(
+        f"{fit.target.name} on {hardware.name} cannot be fitted to these cells: "
+        + "; ".join(filter(None, (why, off))),
+        hint="The target, its data types, the hardware or the tensor-parallel size differ from "
+        "the run's, or the run was disturbed.",
+    )
 
 
 def minimise(cost: Callable[[float, float], float]) -> tuple[float, float]:

@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import InputError
 from bench.physics.cards import DraftCard, TargetCard, WeightPart
+from bench.physics.config_checks import (
+    EXPERTS,
+    SHARED,
+    architecture_of,
+    require_numbers,
+    require_understood,
+    wrong_whole,
+)
 from bench.physics.quantisation import Bits, bits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-# Keys that tell of layers whose cost does not follow from the formulas here.
-_FOREIGN = {
-    "linear_num_value_heads": "linear attention",
-    "mamba_d_state": "Mamba layers",
-    "ssm_state_size": "Mamba layers",
-    "index_topk": "sparse attention (DSA)",
-    "compress_ratios": "compressed attention",
-}
 _DRAFT_VOCABULARY = 32000  # of the EAGLE-3 drafts that SpecForge and EAGLE train
 _DEFAULT_EOS = 2
+_MAX_TOKEN_ID = 10**7
 
 
 def target_from_config(
@@ -46,10 +47,10 @@ def target_from_config(
         InputError: A key is missing, or the model has layers of a kind not understood.
     """
     text = _text_config(config)
-    _refuse_foreign(text)
+    require_understood(text)
     hidden, layers = _whole(text, "hidden_size"), _whole(text, "num_hidden_layers")
     quantised = bits_of(config.get("quantization_config") or text.get("quantization_config"))
-    experts = _first(text, "n_routed_experts", "num_experts", "num_local_experts") or 0
+    experts = _first(text, *EXPERTS) or 0
     moe_layers = _moe_layers(text, layers) if experts > 1 else 0
     attention = _Latent.of(text) if text.get("kv_lora_rank") else _Plain.of(text)
     parts = attention.parts(hidden, layers, quantised)
@@ -59,10 +60,9 @@ def target_from_config(
     parts.append(WeightPart(name="lm_head", parameters=vocabulary * hidden, bits=16))
     expert_bits, expert_compute = quantised.of("model.layers.9.mlp.experts.0.up_proj")
     wide = _first(text, "moe_intermediate_size", "intermediate_size") or 0
-    architectures = config.get("architectures") or text.get("architectures") or ["unknown"]
     return TargetCard(
         name=name,
-        architecture=str(architectures[0]),
+        architecture=architecture_of(config, text),
         model_type=str(config.get("model_type") or text.get("model_type") or "unknown"),
         hidden=hidden,
         layers=layers,
@@ -99,7 +99,8 @@ def draft_from_config(config: Mapping[str, Any], *, name: str, source: str) -> D
         InputError: A key is missing, or it is a draft of another kind.
     """
     text = _text_config(config)
-    architecture = str((config.get("architectures") or ["unknown"])[0])
+    require_numbers(text)
+    architecture = architecture_of(config, text)
     if text.get("kv_lora_rank"):
         raise InputError(
             f"{architecture}: a draft with latent attention is not understood",
@@ -258,7 +259,7 @@ def _mlp_parts(
     parts = []
     if moe_layers:
         wide = _whole(text, "moe_intermediate_size", "intermediate_size")
-        shared = (_first(text, "n_shared_experts") or 0) * wide
+        shared = (_first(text, *SHARED) or 0) * wide
         shared = shared or (_first(text, "shared_expert_intermediate_size") or 0)
         if shared:
             bits, compute = quantised.of("model.layers.9.mlp.shared_experts.up_proj")
@@ -270,7 +271,7 @@ def _mlp_parts(
                     compute_bits=compute,
                 )
             )
-        experts = _whole(text, "n_routed_experts", "num_experts", "num_local_experts")
+        experts = _whole(text, *EXPERTS)
         router = moe_layers * experts * hidden
         parts.append(WeightPart(name="router", parameters=router, bits=16, shards=1))
     if layers > moe_layers:
@@ -288,6 +289,9 @@ def _mlp_parts(
 
 def _moe_layers(text: Mapping[str, Any], layers: int) -> int:
     dense = _first(text, "first_k_dense_replace") or 0
+    often = text.get("moe_layer_freq")
+    if isinstance(often, list):  # one of 0 and 1 a layer
+        return sum(often[dense:])
     every = _first(text, "moe_layer_freq", "decoder_sparse_step") or 1
     only = text.get("mlp_only_layers")
     skipped = set(only) if isinstance(only, list) else set()
@@ -332,17 +336,6 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _refuse_foreign(text: Mapping[str, Any]) -> None:
-    kinds: Sequence[object] = text.get("layer_types") or ()
-    found = next((what for key, what in _FOREIGN.items() if text.get(key)), None)
-    other = sorted({str(kind) for kind in kinds} - {"full_attention", "sliding_attention"})
-    if found or other:
-        raise InputError(
-            f"config.json has {found or ', '.join(other)}, which the physics does not model",
-            hint="Write a card by hand for the nearest plain model (docs/physics.md).",
-        )
-
-
 def _first(text: Mapping[str, Any], *keys: str) -> int | None:
     for key in keys:
         value = text.get(key)
@@ -354,18 +347,21 @@ def _first(text: Mapping[str, Any], *keys: str) -> int | None:
 def _whole(text: Mapping[str, Any], *keys: str) -> int:
     value = _first(text, *keys)
     if value is None or value < 1:
-        raise InputError(
-            f"config.json has no {' or '.join(keys)}: wanted a whole number, "
-            f"found {text.get(keys[0])!r}",
-            hint="Give the config.json of a language model.",
-        )
+        given = next((key for key in keys if text.get(key) is not None), None)
+        if given is None:
+            raise InputError(
+                f"the model's config has no {' or '.join(keys)}",
+                hint="Give the config.json of a language model.",
+            )
+        raise wrong_whole(given, text[given], 1)
     return value
 
 
 def _eos(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
     for found in (text.get("eos_token_id"), config.get("eos_token_id")):
-        if isinstance(found, list) and found and isinstance(found[0], int):
-            return found[0]
-        if isinstance(found, int):
-            return found
+        first = found[0] if isinstance(found, list) and found else found
+        if isinstance(first, int) and not isinstance(first, bool):
+            if not 0 <= first <= _MAX_TOKEN_ID:
+                raise wrong_whole("eos_token_id", first, 0, _MAX_TOKEN_ID)
+            return first
     return _DEFAULT_EOS

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import types
 import typing
 from pathlib import Path
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 
 _Record = TypeVar("_Record")
 _CARDS = Path(__file__).parent / "cards"
+# The least and the most of a card's numbers; any other is between 0 and _MOST.
+_RANGES = {
+    **dict.fromkeys(("gpus", "kv_shards", "shards"), (1, 4096)),
+    **dict.fromkeys(("hidden", "vocab_size", "context_len"), (1, 10**9)),
+    "layers": (1, 1000),
+    "bandwidth_efficiency": (0.01, 1),
+    **dict.fromkeys(("memory_gib", "bandwidth_gb_per_s", "effective_tflops"), (0.01, 1e7)),
+    **dict.fromkeys(("bus_gb_per_s", "channel_gb_per_s"), (0.01, 1e7)),
+    **dict.fromkeys(("nccl_channels", "kv_bytes_per_token_per_layer"), (1, 10**9)),
+    **dict.fromkeys(("bits", "expert_bits", "idle_bits"), (1, 64)),
+    **dict.fromkeys(("compute_bits", "expert_compute_bits"), (1, 64)),
+}
+_MOST = 1e18
 _TITLES = {
     "hardware": "hardware",
     "targets": "target",
@@ -187,20 +201,34 @@ class _Found:
                 close = _nearest(str(key), sorted(known))
                 raise self.wrong(str(key), f"no such field. {close}".rstrip())
             values[key] = self._value(key, value, hints[key])
+            if record is not AcceptanceCard:  # which has its own checks
+                self._require_range(key, values[key])
         if "name" in known:
             values.setdefault("name", self.name)
         for key, field in known.items():
             needed = field.default is dataclasses.MISSING
             if needed and key not in values:
                 raise self.wrong(key, "missing")
+        for part, whole in (("experts_per_token", "experts"), ("moe_layers", "layers")):
+            if values.get(part, 0) > values.get(whole, 0):
+                raise self.wrong(part, f"wanted at most the {values.get(whole, 0)} {whole}")
         return record(**values)
+
+    def _require_range(self, key: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        least, most = _RANGES.get(key, (0, _MOST))
+        if not least <= value <= most:
+            found = f"{value:g}" if isinstance(value, float) or abs(value) < _MOST else "more"
+            raise self.wrong(key, f"wanted a number from {least:g} to {most:g}, found {found}")
 
     def _value(self, key: str, value: object, hint: object) -> object:
         choices = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         if value is None and type(None) in choices:
             return None
         if float in choices and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            # A number too large for a float is refused for its range.
+            return float(value) if abs(value) <= _MOST else math.inf
         if bool in choices and isinstance(value, bool):
             return value
         if int in choices and isinstance(value, int) and not isinstance(value, bool):
@@ -250,6 +278,12 @@ def _parse(kind: str, path: Path, *, is_own: bool) -> _Found:
     except yaml.YAMLError as error:
         raise InputError(
             f"{_TITLES[kind]} card {str(path)!r} is no YAML: {error}", hint="Mend the file."
+        ) from None
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{_TITLES[kind]} card {str(path)!r}: a number or date that cannot be read, or nested "
+            "too deeply",
+            hint="Mend the file.",
         ) from None
     if not isinstance(card, dict):
         raise InputError(

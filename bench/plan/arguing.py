@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from bench.model import Finding, FindingKind, Severity
 from bench.plan.knowing import known_of
+from bench.plan.ranks import key_of
 from bench.sglang.arguments import (
     RULES_BY_ID,
+    SUPPORTED,
     EffectiveSpeculative,
     Rejection,
     asked_text,
@@ -21,6 +23,7 @@ from bench.sglang.arguments import (
     parse_arguments,
     whole_number,
 )
+from bench.sglang.arguments.options import Option, find_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +55,19 @@ def look_at(loaded: LoadedScenario, arm: PlannedArm, *, simulated: bool) -> Look
     effective = effective_speculative(asked, known)
     if isinstance(effective, Rejection):
         raise loaded.rejected(
-            _key(arm), f"{effective.reason} {effective.fix} {by_rule(effective.rule)}"
+            _written(loaded, arm, effective.reason) or _key(arm),
+            f"{effective.reason} {effective.fix} {by_rule(effective.rule)}",
         )
     return LookedAt(arm=arm, asked=asked, known=known, effective=effective)
+
+
+def _written(loaded: LoadedScenario, arm: PlannedArm, reason: str) -> str | None:
+    """The key of the line whose option a reason begins with; None: it begins otherwise."""
+    first = reason.split(maxsplit=1)[0].strip("'")
+    if not first.startswith("--"):
+        return None
+    option = find_option(first)
+    return key_of(loaded, arm.name, option.dest) if isinstance(option, Option) else None
 
 
 def _key(arm: PlannedArm) -> str:
@@ -67,15 +80,23 @@ def advice_of(looked: LookedAt) -> Iterator[Finding]:
         if change.asked is not None:
             yield _note(looked, f"{change.sentence} {by_rule(change.rule)}.")
     for advice in looked.effective.advice:
-        yield _note(looked, f"{advice.text} {advice.fix} {by_rule(advice.rule)}")
+        text = f"{advice.text} {advice.fix} {by_rule(advice.rule)}"
+        yield _note(looked, text, _REFUSED if advice.refused else _NOT_AS_ASKED)
 
 
-def _note(looked: LookedAt, message: str) -> Finding:
+_NOT_AS_ASKED = "Ask for what will be, and leave out what does nothing (docs/arguments.md)."
+_REFUSED = (
+    f"SGLang {SUPPORTED} does not start with it: correct it, unless your version takes it "
+    "(docs/arguments.md)."
+)
+
+
+def _note(looked: LookedAt, message: str, advice: str = _NOT_AS_ASKED) -> Finding:
     return Finding(
         kind=FindingKind.ARGUMENTS_ADVICE,
         severity=Severity.NOTE,
         message=message,
-        advice="Ask for what will be, and leave out what does nothing (docs/arguments.md).",
+        advice=advice,
         arm=looked.arm.name,
     )
 

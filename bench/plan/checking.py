@@ -6,8 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.errors import InputError
+from bench.model.faults import parse_fault
 from bench.physics import load_acceptance, load_hardware, load_target
 from bench.plan.arguing import LookedAt, advice_of, check_alike, check_loads, look_at
+from bench.plan.ranks import check_ranks
 from bench.plan.selecting import url_problem
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ def check_arms(
     points: Sequence[Point],
     *,
     simulated: bool,
+    attached: bool = False,
 ) -> tuple[Finding, ...]:
     """What the rules of SGLang's arguments say of each arm, and of each two.
 
@@ -122,11 +125,36 @@ def check_arms(
                 "how many drafts are accepted is not said. Add sim: {acceptance: [0.7, 0.4, 0.3]}"
             )
             raise loaded.rejected(f"arms.{name}", text)
+        check_ranks(loaded, arm, simulated=simulated, attached=attached)
         looked = look_at(loaded, arm, simulated=simulated)
         looked_at.append(looked)
         found += advice_of(looked)
         found += check_loads(loaded, looked, points)
     return (*found, *check_alike(loaded, looked_at, simulated=simulated))
+
+
+def check_faults(loaded: LoadedScenario, cells_by_arm: Mapping[str, int]) -> None:
+    """Raise ScenarioError for a fault that no launch of its arm can have.
+
+    Args:
+        loaded: The scenario.
+        cells_by_arm: The cells of a launch of each arm, filters of this run left out.
+    """
+    for name, cells in cells_by_arm.items():
+        for place, text in enumerate(loaded.scenario.arms[name].sim.faults):
+            fault = parse_fault(text)
+            if fault.name == "accept-collapse" and loaded.scenario.arms[name].speculative is None:
+                raise loaded.rejected(
+                    f"arms.{name}.sim.faults.{place}",
+                    f"{text} never happens: arm {name} does not speculate. Remove it",
+                )
+            cell = fault.cell
+            if cell is not None and cell > cells:
+                raise loaded.rejected(
+                    f"arms.{name}.sim.faults.{place}",
+                    f"{text} never happens: cells of a launch are counted from 1, and one of arm "
+                    f"{name} has {cells}. Give cell={cells} or less",
+                )
 
 
 def _exists(loaded: LoadedScenario, key: str, load: Callable[[], object]) -> None:

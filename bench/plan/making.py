@@ -7,12 +7,28 @@ from typing import TYPE_CHECKING
 
 from bench.errors import InputError
 from bench.gpu import NVIDIA_SMI
-from bench.model import BASELINE, Cell, Launch, Plan, Slo, Timeouts
-from bench.plan.checking import check_arms, check_cards, check_options, check_workers
+from bench.model import (
+    BASELINE,
+    Cell,
+    Finding,
+    FindingKind,
+    Launch,
+    Plan,
+    Severity,
+    Slo,
+    Timeouts,
+)
+from bench.plan.checking import (
+    check_arms,
+    check_cards,
+    check_faults,
+    check_options,
+    check_workers,
+)
 from bench.plan.estimating import SIMULATED_CELL_S, SIMULATED_START_S, UNSEEN_START_S
 from bench.plan.identity import server_key, simulation_seed, with_ids
 from bench.plan.launchers import template_of
-from bench.plan.points import Point, clock_speed, points_of
+from bench.plan.points import Point, clock_speed, points_of, speed_note
 from bench.plan.secrets import check_secrets
 from bench.plan.selecting import Selection, attached_urls, select
 from bench.plan.servers import PlannedArm, attached, planned_arm
@@ -22,7 +38,7 @@ from bench.plan.work import cell_s
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.model import Finding, KeySource
+    from bench.model import KeySource
     from bench.scenario import LoadedScenario, Measure, Scenario
 
 
@@ -109,7 +125,10 @@ def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a recor
         for name in sorted(scenario.arms, key=lambda name: name != BASELINE)
     }
     points = points_of(scenario, measure, arms)
-    findings = check_arms(loaded, arms, points, simulated=simulated)
+    findings = check_arms(loaded, arms, points, simulated=simulated, attached=bool(attach))
+    if simulated:
+        findings = (*findings, *_speed_lowered(scenario, points))
+        check_faults(loaded, dict.fromkeys(arms, len(points)))
     selection = select(only, _valid_values(arms, points, pairs))
     ground = _Ground(
         loaded=loaded,
@@ -174,6 +193,20 @@ def _measure(scenario: Scenario, *, simulated: bool) -> Measure:
         return scenario.measure
     other = scenario.sim.measure.model_dump(exclude_none=True)
     return scenario.measure.model_copy(update=other)
+
+
+def _speed_lowered(scenario: Scenario, points: Sequence[Point]) -> tuple[Finding, ...]:
+    told = speed_note(points, scenario.sim.speed) if scenario.sim else None
+    if told is None:
+        return ()
+    return (
+        Finding(
+            kind=FindingKind.SIMULATION_SPEED,
+            severity=Severity.NOTE,
+            message=told,
+            advice="Nothing needs to be done; a lower sim.speed or a lighter load avoids it.",
+        ),
+    )
 
 
 def _valid_values(

@@ -67,6 +67,27 @@ def clock_speed(points: Sequence[Point], wanted: int) -> int:
     return max(1, min(wanted, int(MAX_EVENT_PER_S / busiest_per_s) if busiest_per_s else wanted))
 
 
+def speed_note(points: Sequence[Point], wanted: int) -> str | None:
+    """Which load has a simulation's speed lowered, and from what to what; None: none does."""
+    speed = clock_speed(points, wanted)
+    if speed == wanted:
+        return None
+    arm, point, told = max(
+        (
+            (arm, point, told)
+            for point in points
+            for arm, told in point.expected.items()
+            if told is not None
+        ),
+        key=lambda found: found[2].event_per_s,
+    )
+    return (
+        f"sim.speed {wanted} was lowered to {speed}: arm {arm}, {point.workload.name} load "
+        f"{point.load.label} makes {told.event_per_s:.0f} stream events a simulated second, and "
+        f"one load worker is trusted with {MAX_EVENT_PER_S} a second."
+    )
+
+
 def workload_of(name: str, asked: AskedWorkload) -> Workload:
     """A workload as the scenario writes it: paths are not resolved yet."""
     cache, _, share = asked.cache.partition(":")

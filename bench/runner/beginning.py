@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ from bench.model import KeySource
 from bench.plan import make_plan
 from bench.provenance import fingerprint, redact_argv, redact_text
 from bench.runner.budgeting import require_fit
-from bench.runner.inputs import require_inputs
+from bench.runner.inputs import require_inputs, require_keys
 from bench.scenario import load_scenario
 from bench.store import (
     check_resumable,
@@ -102,6 +102,7 @@ def start_run(asked: Asked, out: Path, *, command_line: Sequence[str]) -> tuple[
     plan, loaded = plan_of(asked)
     if asked.budget_s is not None:
         require_fit(plan, asked.budget_s)
+    require_keys(plan)
     require_inputs(plan, loaded)
     clock.set_speed(plan.speed)
     manifest = _manifest(asked, plan, loaded, command_line)
@@ -109,7 +110,13 @@ def start_run(asked: Asked, out: Path, *, command_line: Sequence[str]) -> tuple[
 
 
 def resume_run(
-    name: str, out: Path, *, command_line: Sequence[str], retry_failed: bool = False
+    name: str,
+    out: Path,
+    *,
+    command_line: Sequence[str],
+    retry_failed: bool = False,
+    api_key: KeySource | None = None,
+    admin_api_key: KeySource | None = None,
 ) -> tuple[Plan, RunWriter]:
     """Take up a part-run: the same plan, and the run's folder with its finished cells.
 
@@ -119,10 +126,13 @@ def resume_run(
         out: The results folder.
         command_line: The command, for the manifest.
         retry_failed: Whether a published run whose launches failed in part is taken up as well.
+        api_key: Where the attached servers' key is read from now; None: as when it was begun.
+        admin_api_key: Likewise, the key of calls that abort and flush.
 
     Raises:
         StoreError: There is no such run, it is being written, or scenario, options, specdyno or
             machine are not what it was begun with (each difference is named).
+        InputError: A server's key cannot be read, or one is given and no server is attached.
     """
     latest = name == LATEST
     folder = _latest(out, retry_failed=retry_failed) if latest else find_run(out, name)
@@ -132,7 +142,14 @@ def resume_run(
     try:
         manifest = load_run(folder).manifest if writer is None else writer.manifest
         asked = _asked_of(manifest, folder)
-        plan, loaded = plan_of(asked)
+        # Where keys are read from changes no number: it may be another place than at first.
+        now = replace(
+            asked,
+            api_key=api_key or asked.api_key,
+            admin_api_key=admin_api_key or asked.admin_api_key,
+        )
+        plan, loaded = plan_of(now)
+        require_keys(plan)
         clock.set_speed(plan.speed)
         check_resumable(manifest, _manifest(asked, plan, loaded, command_line))
         writer = reopen_run(folder) if writer is None else writer

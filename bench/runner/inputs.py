@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.load.prompts import build_prompts
+from bench.server.command import api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,17 @@ def require_inputs(plan: Plan, loaded: LoadedScenario) -> None:
     for workload in sorted(workloads, key=lambda workload: workload.name):
         if workload.dataset_path is not None or workload.tokenizer_path is not None:
             build_prompts(workload, seed=0, count=1, cell_salt="")
+
+
+def require_keys(plan: Plan) -> None:
+    """Raise unless every key that a server of the plan is called with can be read.
+
+    Raises:
+        InputError: A variable or a file that should hold one does not; it is named.
+    """
+    for server in {launch.server_key: launch.server for launch in plan.launches}.values():
+        if server.launcher != "simulated":
+            api_keys(server)
 
 
 def _folders(server: ServerConfig) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from bench.errors import DiskError, Interrupted, LoadError, MachineError, Server
 from bench.metrics import limit_tok_per_s, summarize, with_findings
 from bench.model import LaunchRecord
 from bench.runner.asking import Asking
+from bench.runner.attached import ask_attached
 from bench.runner.budgeting import NO_LIMIT
 from bench.runner.events import (
     CellFinished,
@@ -106,6 +107,11 @@ class Bench:
         self._instrument = await until_stopped(
             instrument_for(plan, workers=workers, on_event=self._on_event), self._stop_asked
         )
+
+    async def prove_attached(self, plan: Plan) -> None:
+        """Ask several attached servers for a token each before the first of them is measured."""
+        if not self._writer.finished_cells():
+            await until_stopped(ask_attached(plan), self._stop_asked)
 
     def pending(self, launch: Launch) -> list[Cell]:
         """The launch's cells that are not on disk yet, in order."""

@@ -70,6 +70,7 @@ async def run(
         async with open_bench(
             writer, gpus=plan.gpus, cells_total=cells_total, on_event=on_event
         ) as bench:
+            await bench.prove_attached(plan)
             await bench.prove_client(plan, workers=writer.manifest.plan_arguments.get("workers"))
             remaining = Remaining(plan, writer, on_event)
             failures = await _measure_launches(plan, bench, writer, remaining)

@@ -31,8 +31,13 @@ class Mistake:
     text: str
 
     def __str__(self) -> str:
-        said_by_position = not self.key or self.position == f"--set {self.key}"
-        where = self.position if said_by_position else f"{self.position} {self.key}"
+        if self.position.startswith("--set ") and self.key:
+            of_set = self.position.removeprefix("--set ")
+            # An element below what was set is named on its own, its ancestor not again.
+            is_below = f"{self.key}.".startswith(f"{of_set}.")
+            where = f"--set {self.key}" if is_below else f"{self.position} {self.key}"
+        else:
+            where = f"{self.position} {self.key}" if self.key else self.position
         return _printable(f"{where}: {self.text}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -113,10 +114,22 @@ def _advice(kind: str, value: object, loc: Sequence[str]) -> str:
     if kind in ("int_type", "float_type", "bool_type") and isinstance(value, str):
         return ". Write it without quotes" if _reads_as(kind, value) else ""
     if kind == "tuple_type" and not isinstance(value, (Mapping, type(None))):
-        return f". Write [{value}]"
+        return f". Write [{', '.join(_words(value))}]"
     if kind == "model_type" and (keys := _schema_at(loc).get("required")):
         return f". Write {{{', '.join(f'{key}: …' for key in keys)}}}"
     return ""
+
+
+def _words(value: object) -> list[str]:
+    """A value as the words of a list: a text is split as a shell would split it."""
+    try:
+        return (
+            [shlex.quote(word) for word in shlex.split(value)]
+            if isinstance(value, str)
+            else [str(value)]
+        )
+    except ValueError:
+        return [str(value)]
 
 
 def _reads_as(kind: str, text: str) -> bool:

@@ -40,6 +40,12 @@ _WORK_STEP_BYTES = 64 * 1024 * 1024
 
 _TIMES = re.compile(r"\d{4}-\d\d-\d\d[ T]|\d\d:\d\d:\d\d([.,]\d+)?")
 _MOST_HEARD = 20_000
+_SAME_ANSWERS = 10
+_SAME_ANSWERS_NS = 30_000_000_000
+"""The same answer without a token so often, and for so long, is no start-up any more."""
+
+_OF_ONE_ANSWER = re.compile(r"[0-9a-f-]{8,}|\d+(\.\d+)?")
+"""Request ids and times in an answer, in which alike answers differ."""
 
 
 class StartError(ServerError):
@@ -79,7 +85,9 @@ async def until_ready(
     Raises:
         StartError: The process ended, made no progress, or refuses to generate.
     """
-    ready = asyncio.create_task(until_generating(session, request_s=timeouts.request_s))
+    ready = asyncio.create_task(
+        until_generating(session, request_s=timeouts.request_s, on_progress=on_progress)
+    )
     ended = asyncio.create_task(process.wait_exited())
     stalled = asyncio.create_task(
         _until_stalled(
@@ -107,13 +115,25 @@ async def until_ready(
     raise _spin_error(log) if stalled.result() else _stalled_error(log, timeouts.ready_s)
 
 
-async def until_generating(session: aiohttp.ClientSession, *, request_s: float) -> None:
+async def until_generating(
+    session: aiohttp.ClientSession,
+    *,
+    request_s: float,
+    on_progress: Callable[[str], None] | None,
+) -> None:
     """Ask until the server has generated a few tokens.
 
+    Args:
+        session: To the server.
+        request_s: How long after its first answer over HTTP it may take.
+        on_progress: Told what it answers instead of tokens, once for each such answer.
+
     Raises:
-        ServerError: It answers over HTTP, but refuses to generate or does not within `request_s`.
+        ServerError: It answers over HTTP, but refuses to generate, gives the same answer without
+            tokens again and again, or does not generate within `request_s`.
     """
     poll_ns, answered_ns = _FIRST_POLL_NS, None
+    same, same_ct, same_since_ns = None, 0, 0
     while True:
         try:
             await control.model_info(session)
@@ -124,6 +144,17 @@ async def until_generating(session: aiohttp.ClientSession, *, request_s: float) 
             late = answered_ns is not None and clock.now_ns() - answered_ns > request_s * 1e9
             if refused or late:
                 raise
+            if isinstance(error, control.NothingGeneratedError):
+                answer = _OF_ONE_ANSWER.sub("", str(error))
+                if answer != same:
+                    same, same_ct, same_since_ns = answer, 0, clock.now_ns()
+                    if on_progress is not None:
+                        on_progress(f"does not generate yet: {error}")
+                same_ct += 1
+                if same_ct >= _SAME_ANSWERS and clock.now_ns() - same_since_ns >= _SAME_ANSWERS_NS:
+                    raise
+            else:
+                same = None
         else:
             return
         await clock.sleep_ns(poll_ns)

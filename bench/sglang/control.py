@@ -58,6 +58,10 @@ class CallRefusedError(ServerError):
         self.status = status
 
 
+class NothingGeneratedError(ServerError):
+    """A generation was answered with status 200 and no token: SGLang's errors may come so."""
+
+
 class UnreachableError(ServerError):
     """No connection could be made: nothing listens there, or the address leads nowhere."""
 
@@ -141,7 +145,8 @@ async def generate_once(
         How many tokens came.
 
     Raises:
-        ServerError: No answer in time, an error status, or an answer without a generated token.
+        NothingGeneratedError: An answer without a generated token.
+        ServerError: No answer in time, or an error status.
     """
     body = {
         "text": "One, two, three, four, five, six, seven,",
@@ -156,7 +161,7 @@ async def generate_once(
     meta_info = _object(answer, "POST generate").get("meta_info")
     tokens = meta_info.get("completion_tokens") if isinstance(meta_info, dict) else None
     if not isinstance(tokens, int) or tokens < 1:
-        raise ServerError(
+        raise NothingGeneratedError(
             f"asked for {max_new_tokens} tokens, the server answered without any: "
             f"{_shown(answer.body)}",
             hint="is it an SGLang server of a generating model?",

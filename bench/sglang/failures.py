@@ -317,12 +317,16 @@ def find_hang(lines: Sequence[str]) -> Failure:
     )
 
 
+_USAGE_LINE = re.compile(r"^(Run|See) '.+ --help'")  # what docker ends its own errors with
+
+
 def find_end(lines: Sequence[str], exit_code: int) -> Failure:
     """Why a server ended that was not asked to: by its log, else by its exit status."""
     failure = find_failure(lines)
     if failure is not None:
         return failure
-    last = next(iter(reversed(meaningful_lines(lines, 1))), "")
+    telling = (line for line in lines if not _USAGE_LINE.match(line))
+    last = next(iter(reversed(meaningful_lines(telling, 1))), "")
     if exit_code == _USAGE:
         return Failure(failure_class=_F.BAD_ARGUMENTS, line=last, advice="check its arguments")
     if exit_code in _KILLED:

@@ -35,7 +35,7 @@ _NOT_SETTINGS = frozenset(
         "kv_events",
         "hicache_object_layout",
         "launch_command",
-        # different in every launch by design
+        # different in every launch by design (process ids: `_is_process_id`)
         "host",
         "port",
         "nccl_port",
@@ -72,7 +72,10 @@ def effective_config(server_info: Mapping[str, object]) -> EffectiveConfig:
     settings = {
         key: value
         for key, value in server_info.items()
-        if key not in _NOT_SETTINGS and not key.startswith("_") and not is_secret_name(key)
+        if key not in _NOT_SETTINGS
+        and not key.startswith("_")
+        and not _is_process_id(key)
+        and not is_secret_name(key)
     }
     speculative = {
         key.removeprefix(SPECULATIVE_PREFIX): _scalar(value)
@@ -96,6 +99,11 @@ def effective_config(server_info: Mapping[str, object]) -> EffectiveConfig:
         max_total_num_tokens=_kv_capacity_tok(server_info, states),
         decode_graph_batch_sizes=_graph_sizes(states),
     )
+
+
+def _is_process_id(key: str) -> bool:
+    """`pid`, `scheduler_pids` and the like: of one launch, and no setting."""
+    return key.rpartition("_")[2] in {"pid", "pids"}
 
 
 def of_workers(configs: Sequence[EffectiveConfig]) -> EffectiveConfig:

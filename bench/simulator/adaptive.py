@@ -26,6 +26,9 @@ _DEFAULT: Final = {
     "64": {"candidate_steps": [0], "down_hysteresis": 0.0},
 }
 
+_MOST: Final = 1e9
+"""No weight, hysteresis or factor is as large."""
+
 
 class ConfigError(Exception):
     """A configuration that SGLang does not start with; the message is SGLang's."""
@@ -68,13 +71,15 @@ def read_tiers(config_path: str | None) -> tuple[Tier, ...]:
             config = json.loads(Path(config_path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"{type(error).__name__}: {error}") from None
+        except RecursionError as error:
+            raise ConfigError(f"RecursionError: {error}") from None
         except ValueError as error:
             raise ConfigError(f"json.decoder.JSONDecodeError: {error}") from None
     if not isinstance(config, dict):
         raise ConfigError(
             f"AttributeError: '{type(config).__name__}' object has no attribute 'items'"
         )
-    tiers = [_tier(key, {**config, **entry}) for key, entry in config.items() if key.isdigit()]
+    tiers = [_tier(key, entry, config) for key, entry in config.items() if key.isdigit()]
     if not tiers:
         raise ConfigError(
             "ValueError: speculative_adaptive_config must contain at least one integer-string BS "
@@ -84,7 +89,12 @@ def read_tiers(config_path: str | None) -> tuple[Tier, ...]:
     return tuple(sorted(tiers, key=lambda tier: tier.batch))
 
 
-def _tier(key: str, entry: Mapping[str, Any]) -> Tier:
+def _tier(key: str, own: object, config: Mapping[str, Any]) -> Tier:
+    if not key.isdecimal() or len(key) > 9:
+        raise ConfigError(f"ValueError: invalid literal for int() with base 10: {key!r}")
+    if not isinstance(own, dict):
+        raise ConfigError(f"TypeError: '{type(own).__name__}' object is not a mapping (BS {key})")
+    entry = {**config, **own}
     steps = entry.get("candidate_steps")
     good = isinstance(steps, list) and steps and all(isinstance(s, int) and s >= 0 for s in steps)
     if not good or steps is None:
@@ -95,13 +105,30 @@ def _tier(key: str, entry: Mapping[str, Any]) -> Tier:
     return Tier(
         batch=int(key),
         candidates=tuple(sorted(set(steps))),
-        alpha=entry.get("ema_alpha", 0.2),
-        interval=entry.get("update_interval", 5),
-        warmup=entry.get("warmup_batches", 10),
-        up=entry.get("up_hysteresis", 0.0),
-        down=entry.get("down_hysteresis", -0.25),
-        ceiling=entry.get("ceiling_coeff", 0),
+        alpha=_number(key, entry, "ema_alpha", 0.2),
+        interval=_batches(key, entry, "update_interval", 5, least=1),
+        warmup=_batches(key, entry, "warmup_batches", 10, least=0),
+        up=_number(key, entry, "up_hysteresis", 0.0),
+        down=_number(key, entry, "down_hysteresis", -0.25),
+        ceiling=_number(key, entry, "ceiling_coeff", 0),
     )
+
+
+def _number(key: str, entry: Mapping[str, Any], name: str, default: float) -> float:
+    value = entry.get(name, default)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= _MOST:  # NaN is not
+        raise ConfigError(f"ValueError: BS {key}: {name} must be a number, got {value!r}")
+    return float(value)
+
+
+def _batches(key: str, entry: Mapping[str, Any], name: str, default: int, *, least: int) -> int:
+    value = entry.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(
+            f"ValueError: BS {key}: {name} must be a whole number from {least}, got {value!r}"
+        )
+    return value
 
 
 class _Slot:

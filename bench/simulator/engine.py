@@ -13,6 +13,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from bench import clock
+from bench.simulator.faults_process import scheduler_work
 from bench.simulator.rank_stats import RankStats
 from bench.simulator.scheduler import Scheduler
 
@@ -72,9 +73,10 @@ class Engine:
 
     def submit(self, request: Request) -> None:
         """Give a request to a rank; an idle one takes it up at once."""
-        self._rank_for(request).submit(request)
-        self._send()
-        self._arm()
+        with scheduler_work():
+            self._rank_for(request).submit(request)
+            self._send()
+            self._arm()
 
     def abort(self, rid: str) -> bool:
         """End every request whose name begins so: at once in a queue, else with its step.
@@ -125,10 +127,11 @@ class Engine:
         return chosen
 
     def _abort(self, requests: list[Request]) -> None:
-        for request in requests:
-            self.schedulers[request.dp_rank].abort(request)
-        self._send()
-        self._notify_if_idle()
+        with scheduler_work():
+            for request in requests:
+                self.schedulers[request.dp_rank].abort(request)
+            self._send()
+            self._notify_if_idle()
 
     # --------------------------------------------------------------------------------- the time
 
@@ -139,13 +142,14 @@ class Engine:
             signal.setitimer(signal.ITIMER_REAL, max(wait_s, 1e-6))
 
     def _on_timer(self) -> None:
-        while (due := self._due()) is not None:
-            late_ns = due.advance()
-            if clock.world_s(late_ns / 1e9) < _BEHIND_S:
-                self._send()
-        self._send()
-        self._arm()
-        self._notify_if_idle()
+        with scheduler_work():
+            while (due := self._due()) is not None:
+                late_ns = due.advance()
+                if clock.world_s(late_ns / 1e9) < _BEHIND_S:
+                    self._send()
+            self._send()
+            self._arm()
+            self._notify_if_idle()
 
     def _due(self) -> Scheduler | None:
         """The rank whose step was due first; None: no step is."""

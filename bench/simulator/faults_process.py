@@ -10,13 +10,15 @@ import os
 import signal
 import sys
 import threading
+import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bench import clock
 from bench.simulator.log import log
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _SHARDS: Final = 10
 
@@ -64,6 +66,16 @@ def crash() -> NoReturn:
         ["torch.AcceleratorError: CUDA error: an illegal memory access was encountered"],
         running=True,
     )
+
+
+@contextmanager
+def scheduler_work() -> Iterator[None]:
+    """End the process where the scheduler's own work raises: a server that hangs helps nobody."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001  # as SGLang's scheduler process, whatever it is
+        log(f"Scheduler hit an exception: {traceback.format_exc()}")
+        _killed(running=True)
 
 
 def watchdog_ends(patience_s: float) -> NoReturn:

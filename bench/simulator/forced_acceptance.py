@@ -7,6 +7,7 @@ In the token mode `fixed` every token made is number 100; in `real-draft-token` 
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -58,12 +59,17 @@ def read_forced(environment: Mapping[str, str] = os.environ) -> Forced | None:
     """What the environment forces; None: nothing.
 
     Raises:
-        InputError: SGLang would fail at its first verify step.
+        InputError: SGLang would fail at its first verify step, or the length is no number.
     """
     try:
         length = float(environment.get(LENGTH, "-1"))
     except ValueError:
         return None  # SGLang warns, and takes its default
+    if not math.isfinite(length):
+        raise InputError(
+            f"{LENGTH}={environment[LENGTH]} in the environment is no length",
+            hint="Set it to a number of tokens, or leave it out.",
+        )
     if length <= 0:
         return None
     method = environment.get(METHOD, "match-expected")

@@ -31,6 +31,7 @@ _REASONS = {
 }
 _MAX_HEAD_BYTES = 65_536
 _MAX_BODY_BYTES = 64 * 1024 * 1024
+_MAX_LENGTH_DIGITS = 20
 _COMMON_HEADERS = "server: specdyno-simulator\r\nx-specdyno-simulated: 1\r\n"
 DISCONNECT_ABORT_S = 2.0  # SGLang's own delay before it aborts an abandoned stream
 
@@ -329,7 +330,7 @@ def _parse_head(head: bytes, peer: str) -> tuple[HttpRequest, int]:
     length = headers.get("content-length", "0")
     if not length.isdecimal():
         raise BadRequestError(400)
-    if int(length) > _MAX_BODY_BYTES:
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > _MAX_BODY_BYTES:
         raise BadRequestError(413)
     path, _, query = words[1].partition("?")
     request = HttpRequest(

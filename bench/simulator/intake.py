@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import uuid
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _KV_SLACK_TOK = 2  # a page, and one: what SGLang leaves of an empty cache
 _POSITION_TOK = 32  # acceptance by the place in the answer is taken in steps of so many tokens
+
+_MOST_WHOLE: Final = 2**63 - 1
+_COUNTS: Final = ("max_new_tokens", "max_tokens", "max_completion_tokens", "stream_interval")
 
 PATHS = ("/generate", "/v1/completions", "/v1/chat/completions")
 
@@ -103,7 +107,7 @@ def parse_body(exchange: Outlet) -> dict[str, Any]:
     """The JSON object a client sent."""
     try:
         body = msgspec.json.decode(exchange.request.body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequestError(f"Invalid JSON: {error}") from None
     if not isinstance(body, dict):
         raise InvalidRequestError("The body must be a JSON object")
@@ -203,11 +207,11 @@ def _read_generate(body: dict[str, Any]) -> _Asked:
             "Either text (a string) or input_ids (a list of numbers) must be given; the simulator "
             "takes no batches"
         )
-    sampling = body.get("sampling_params") or {}
+    sampling = _mapping(body, "sampling_params")
     return _Asked(
         prompt=prompt,
         max_new_tok=_whole(sampling, "max_new_tokens", 128),
-        temperature=float(sampling.get("temperature", 1.0)),
+        temperature=_temperature(sampling.get("temperature", 1.0)),
         seed=_whole(sampling, "sampling_seed", None),
         ignore_eos=bool(sampling.get("ignore_eos")),
         thinking=False,
@@ -237,12 +241,16 @@ def _read_chat(body: dict[str, Any]) -> _Asked:
         raise InvalidRequestError("messages must be a list with at least one message")
     parts = []
     for message in messages:
-        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(message, dict):
+            raise InvalidRequestError(f"each message must be an object, got {message!r:.60}")
+        content = message.get("content")
         if isinstance(content, list):
+            if not all(isinstance(part, dict) for part in content):
+                raise InvalidRequestError("each part of a message's content must be an object")
             content = "".join(str(part.get("text", "")) for part in content)
         # Kimi's template marks each message with some special tokens: about four of ours.
         parts.append(f"<|{message.get('role', 'user')}|>\n{content or ''}<|end|>\n")
-    kwargs = body.get("chat_template_kwargs") or {}
+    kwargs = _mapping(body, "chat_template_kwargs")
     cap = _whole(body, "max_completion_tokens", _whole(body, "max_tokens", None))
     thinking = bool(kwargs.get("thinking", True))
     return _openai(body, "".join(parts).encode(), max_new_tok=cap, thinking=thinking)
@@ -251,12 +259,12 @@ def _read_chat(body: dict[str, Any]) -> _Asked:
 def _openai(
     body: dict[str, Any], prompt: bytes, *, max_new_tok: int | None, thinking: bool
 ) -> _Asked:
-    options = body.get("stream_options") or {}
+    options = _mapping(body, "stream_options")
     temperature = body.get("temperature")
     return _Asked(
         prompt=prompt,
         max_new_tok=max_new_tok,
-        temperature=1.0 if temperature is None else float(temperature),
+        temperature=1.0 if temperature is None else _temperature(temperature),
         seed=_whole(body, "seed", None),
         ignore_eos=bool(body.get("ignore_eos")),
         thinking=thinking,
@@ -289,7 +297,30 @@ def _whole(body: dict[str, Any], name: str, default: int | None) -> int | None:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequestError(f"{name} must be a whole number, got {value!r}")
+        raise InvalidRequestError(f"{name} must be a whole number, got {value!r:.60}")
+    if abs(value) > _MOST_WHOLE:
+        raise InvalidRequestError(f"{name} must be a whole number of 64 bits")
+    if value < 0 and name in _COUNTS:
+        raise InvalidRequestError(f"{name} must be at least 0, got {value}.")
+    return value
+
+
+def _temperature(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidRequestError(f"temperature must be a number, got {value!r:.60}")
+    if value < 0:
+        raise InvalidRequestError(f"temperature must be non-negative, got {value!r:.60}.")
+    if value > _MOST_WHOLE or not math.isfinite(value):
+        raise InvalidRequestError("temperature is too large")
+    return float(value)
+
+
+def _mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{name} must be an object, got {value!r:.60}")
     return value
 
 

@@ -59,6 +59,12 @@ def refuse_word(dest: str, value: AskedValue) -> NoReturn:
     raise StartFailure(_argparse_error({dest: value}) or f"{_ERROR} {dest}", exit_code=2)
 
 
+def refuse_size(dest: str, value: float, wanted: str) -> NoReturn:
+    """An option was given a number that it cannot have."""
+    said = f"ValueError: {option_of(dest)} must be {wanted}, got {value:g}"
+    raise StartFailure(said, exit_code=1)
+
+
 def _argparse_error(asked: Mapping[str, AskedValue]) -> str | None:
     """What argparse says of the first option that it does not take; else of all it does not know.
 

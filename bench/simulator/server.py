@@ -144,6 +144,8 @@ class Server:
                 route(exchange)
             except InvalidRequestError as error:
                 self._refuse(exchange, str(error))
+            except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
+                self._refuse(exchange, f"{type(error).__name__}: {error}")  # of what was sent
         elif request.path in self._get or request.path in self._post:
             exchange.respond(405, encode({"detail": "Method Not Allowed"}))
         else:

@@ -7,8 +7,9 @@ SGLang's arguments are read by `bench.sglang.arguments`; those of the simulator 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.errors import InputError
 from bench.model.faults import parse_faults
@@ -32,7 +33,7 @@ from bench.sglang.arguments import (
 from bench.simulator.communication import ARGUMENTS as COMMUNICATION_ARGUMENTS
 from bench.simulator.communication import read_communication
 from bench.simulator.drafting import Drafting, read_drafting
-from bench.simulator.refusals import refuse_missing, refuse_word
+from bench.simulator.refusals import refuse_missing, refuse_size, refuse_word
 from bench.simulator.sizes import (
     check_gpus,
     default_mem_fraction,
@@ -114,6 +115,16 @@ NEUTRAL = frozenset(
     }
 )
 """Arguments without an effect on the speed of a real server, or whose effect the cards hold."""
+
+_LEAST: Final = {
+    "context_length": 1,
+    "max_total_tokens": 1,
+    "max_running_requests": 1,
+    "max_queued_requests": 0,
+    "stream_interval": 1,
+    "decode_log_interval": 1,
+}
+"""The lowest that an argument may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +234,7 @@ def read_settings(argv: list[str]) -> Settings:
     asked = dict(parse_arguments(argv))
     ours = {dest: asked.pop(dest, None) for dest in SIMULATOR_ARGUMENTS}
     _refuse_bad_names(asked, argv)
+    _refuse_bad_sizes(asked)
     hardware = load_hardware(_word(ours, "sim_hardware", "rtx-pro-6000-x8"))
     target = load_target(_word(ours, "sim_target", "kimi-k2.5"))
     acceptance = load_acceptance(_word(ours, "sim_acceptance", "kimi-k2.5-eagle3"))
@@ -233,6 +245,8 @@ def read_settings(argv: list[str]) -> Settings:
     drafting, spec = read_drafting(asked, target, acceptance_given=given)
     chunked = _whole(asked, "chunked_prefill_size", 8192)
     graph_sizes = graph_batch_sizes(asked, spec, default_most=512 if tp >= 4 else 256)
+    if graph_sizes and graph_sizes[0] < 1:
+        refuse_size("cuda_graph_bs_decode", graph_sizes[0], "at least 1")
     mem_fraction = _real(
         asked, "mem_fraction_static", default_mem_fraction(hardware, chunked, tp, graph_sizes)
     )
@@ -302,6 +316,20 @@ def _refuse_bad_names(asked: Mapping[str, AskedValue], argv: list[str]) -> None:
         )
 
 
+def _refuse_bad_sizes(asked: Mapping[str, AskedValue]) -> None:
+    for dest, least in _LEAST.items():
+        number = _whole(asked, dest, least)
+        if number < least:
+            refuse_size(dest, number, f"at least {least}")
+    port = _whole(asked, "port", 0)
+    if not 0 <= port <= 65535:
+        refuse_size("port", port, "between 0 and 65535")
+    share = _real(asked, "mem_fraction_static", 1.0)
+    if not 0.0 < share <= 1.0:
+        refuse_size("mem_fraction_static", share, "above 0 and at most 1")
+    _real(asked, "schedule_conservativeness", 1.0)
+
+
 def _ranks(asked: Mapping[str, AskedValue]) -> int:
     """Data-parallel replicas; with attention data parallelism the ranks share their GPUs."""
     return 1 if "enable_dp_attention" in asked else _whole(asked, "dp_size", 1)
@@ -322,6 +350,9 @@ def _real(asked: Mapping[str, AskedValue], dest: str, default: float) -> float:
     if value is None:
         return default
     try:
-        return float(value) if isinstance(value, str) else refuse_word(dest, value)
+        number = float(value) if isinstance(value, str) else refuse_word(dest, value)
     except ValueError:
         refuse_word(dest, value)
+    if not math.isfinite(number):
+        refuse_size(dest, number, "a finite number")
+    return number

@@ -20,6 +20,8 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from bench.errors import InputError
+
 if TYPE_CHECKING:
     from bench.simulator.request import Request
     from bench.simulator.settings import Settings
@@ -34,7 +36,7 @@ class Truth:
         self._due = False  # a request has ended since the last write
         self._file: IO[bytes] | None = None
         if settings.truth_path is not None:
-            self._file = Path(settings.truth_path).open("wb", buffering=0)  # noqa: SIM115  # closed at exit
+            self._file = _opened(settings.truth_path)
             atexit.register(self.flush)
         self._encode = msgspec.json.Encoder().encode
 
@@ -112,3 +114,13 @@ class Truth:
     def _write(self, record: dict[str, object]) -> None:
         if self._file is not None:
             self._lines.append(self._encode(record) + b"\n")
+
+
+def _opened(path: str) -> IO[bytes]:
+    try:
+        return Path(path).open("wb", buffering=0)
+    except OSError as error:
+        raise InputError(
+            f"--sim-truth {path}: the file cannot be written: {error.strerror}",
+            hint="Give a path in a folder that exists and may be written.",
+        ) from None

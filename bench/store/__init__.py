@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bench.store.answer import answer_json
 from bench.store.columns import SCHEMA_VERSION
+from bench.store.faults import faults_of
 from bench.store.frames import Results, open_results
 from bench.store.layout import LOGS, new_run_id
 from bench.store.manifest import (
@@ -52,6 +53,7 @@ __all__ = [
     "can_retry",
     "check_resumable",
     "create_run",
+    "faults_of",
     "find_run",
     "is_reopenable",
     "list_runs",

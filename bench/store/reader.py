@@ -11,6 +11,7 @@ from bench.model import FindingKind
 from bench.store.cells import finished_cell_ids, read_cell
 from bench.store.columns import STORED_TABLES
 from bench.store.disk import lock_holder, sha256_of
+from bench.store.faults import faults_of
 from bench.store.layout import (
     LOCK,
     LOGS,
@@ -263,6 +264,8 @@ def _summary(folder: Path) -> RunSummary:
         note = (
             "`bench resume` goes on with it" if pid is None else f"being written by process {pid}"
         )
+    if faults := faults_of(manifest):
+        note = "; ".join(filter(None, (note, f"faults on request: {faults}")))
     return RunSummary(
         run_id=manifest.run_id,
         folder=folder,

@@ -34,7 +34,9 @@ def test_a_card_from_config_json(bench, tmp_path):
         (None, "No such file"),
         ("{", "is no JSON"),
         ("[]", "found list"),
-        ("{}", "has no hidden_size"),
+        ("{}", "config.json: the model's config has no hidden_size"),
+        ('{"hidden_size": "4096"}', "hidden_size of the model's config is '4096'"),
+        ('{"hidden_size": "4096"}', "Write 4096 without quotes."),
         (b"\xff\xfe", "not text"),
     ],
 )
@@ -148,3 +150,12 @@ def test_what_cannot_be_fitted_is_told(arguments, said, finished, bench):
     code, out, err = bench("card", "fit", *arguments, "--out", results)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_card_of_another_model_is_not_fitted(finished, bench):
+    code, out, err = bench(
+        *("card", "fit", "latest", "--target", "qwen3-30b-a3b", "--hardware", "h200-x8"),
+        *("--out", str(finished.place / "results")),
+    )
+    assert (code, out) == (2, "")
+    assert "measured kimi-k2.5, which is not the model of card qwen3-30b-a3b" in err

@@ -41,6 +41,7 @@ def test_every_fault_works_without_keys(name):
         ("throttle:by=0.5", "by must be a number from 1 to 1000, found '0.5'"),
         ("crash:cell=-1", "cell must be a whole number, found '-1'"),
         ("crash:after=1.5", "after must be a whole number"),
+        ("crash:launch=a,b", "one fault has no comma in it"),
     ],
 )
 def test_what_is_no_fault_is_told(text, told):

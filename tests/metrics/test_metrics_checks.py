@@ -256,6 +256,21 @@ def test_tokens_hidden():
     measurement, findings = run_summarize(samples=samples)
     assert {f.kind: f.severity for f in findings} == {K.TOKENS_HIDDEN: SUSPECT}
     assert measurement.tpot_ms.n == 18
+    assert measurement.cycle_ms is not None
+
+
+@pytest.mark.parametrize("speculative", [True, False])
+def test_the_few_requests_that_hide_no_tokens_time_no_step(speculative):
+    healthy = healthy_samples(speculative=speculative)
+    samples = changed(healthy, slice(3, 17), tokens_before_first_event=True)
+    measurement, findings = run_summarize(samples=samples, speculative=speculative)
+    assert measurement.cycle_ms is None
+    assert measurement.cycle_from_gaps_ms is None
+    assert measurement.decode_tok_per_s_per_user is None
+    assert measurement.residual_share is None
+    assert measurement.output_tok_per_s is not None
+    (hidden,) = (f for f in findings if f.kind is K.TOKENS_HIDDEN)
+    assert "withheld" in hidden.message
 
 
 def test_lengths_censored():

@@ -10,7 +10,13 @@ from metrics_cells import (
     run_summarize,
 )
 
-from bench.metrics.run_checks import Output, common_chars, run_findings, sign_test_p_value
+from bench.metrics.run_checks import (
+    Output,
+    common_chars,
+    cycles_too_short,
+    run_findings,
+    sign_test_p_value,
+)
 from bench.model import FindingKind, Load, Sampling, Severity
 
 K = FindingKind
@@ -224,3 +230,20 @@ def test_no_repeats_and_simulation_speed_are_said_once():
     ]
     assert findings_of(*cells, pairs_planned=2, simulated=True, speed=1) == ()
     assert findings_of(arm_cell("baseline"), pairs_planned=1) == ()
+
+
+@pytest.mark.parametrize(("step_ms", "expected"), [(1.0, 0), (1000.0, 1)])
+def test_a_break_even_below_one_is_suspect(step_ms, expected):
+    cells = []
+    for arm in ("baseline", "eagle3"):
+        speculative = arm != "baseline"
+        asked = make_cell(arm=arm)
+        measurement, _ = run_summarize(
+            speculative=speculative, cell=asked, samples=healthy_samples(speculative=speculative)
+        )
+        cells.append((asked, measurement))
+    cells[0] = (cells[0][0], dataclasses.replace(cells[0][1], cycle_ms=step_ms))
+    found = list(cycles_too_short(cells))
+    assert [(f.kind, f.severity, f.cell_id) for f in found] == [
+        (FindingKind.CYCLE_DISAGREES, Severity.SUSPECT, cells[1][0].cell_id)
+    ] * expected

@@ -226,3 +226,21 @@ def test_a_path_that_leads_nowhere(tmp_path):
     (tmp_path / "folder.yaml").mkdir()
     with pytest.raises(InputError, match="Is a directory"):
         load_target(str(tmp_path / "folder.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("layers: 80", "layers: -80"),
+        ("hidden: 8192", "hidden: 0"),
+        ("vocab_size: 128256", "vocab_size: 1" + "0" * 4000),
+        ("vocab_size: 128256", "vocab_size: 1" + "0" * 5000),
+    ],
+)
+def test_numbers_that_no_card_has_are_refused(line, key, tmp_path):
+    text = (CARDS / "targets/llama-3.3-70b.yaml").read_text()
+    assert line in text
+    path = tmp_path / "own.yaml"
+    path.write_text(text.replace(line, key, 1))
+    with pytest.raises(InputError, match=r"wanted a number from|cannot be read"):
+        load_target(str(path))

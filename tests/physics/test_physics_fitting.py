@@ -58,6 +58,18 @@ def test_no_steps_and_impossible_steps_are_refused():
         fit_overheads(H200, LLAMA, measured(LLAMA, None, factor=0.3))
 
 
+def test_steps_that_no_constants_meet_are_refused_with_their_cells():
+    with pytest.raises(InputError, match=r"fixed_ms would have to be above 30 ms.*any"):
+        fit_overheads(H200, LLAMA, measured(LLAMA, None, factor=50))
+    spoiled = [
+        replace(step, label="spoiled", step_ms=9 * step.step_ms) for step in measured(LLAMA, None)
+    ]
+    with pytest.raises(InputError, match=r"more than 25% off: .*spoiled"):
+        fit_overheads(H200, LLAMA, [*measured(LLAMA, None), *spoiled])
+    one = fit_overheads(H200, LLAMA, [*measured(LLAMA, None) * 3, replace(spoiled[0], step_ms=20)])
+    assert one.far == (9,)
+
+
 def test_the_least_is_found_at_a_border_too():
     assert minimise(lambda a, b: (a - 3) ** 2 + (b + 1) ** 2) == (pytest.approx(3, abs=1e-3), 0)
 

@@ -76,6 +76,20 @@ def test_tied_embeddings_are_read_as_the_head_and_held_once():
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4 + 20 / 128, 16),
         ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8, 16),
         ({"quant_method": "mxfp4"}, 4.25, 16),
+        ({"quant_method": "w4afp8"}, 4.125, 8),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "group_0": {
+                        "weights": {"num_bits": 4, "group_size": 16, "type": "float"},
+                        "input_activations": {"num_bits": 4},
+                    }
+                },
+            },
+            4.5,
+            4,
+        ),
         ({"quant_algo": "NVFP4", "quant_method": "modelopt"}, 4.5, 4),
         (
             {
@@ -154,6 +168,57 @@ def test_what_is_not_understood_is_refused(changes, said):
     with pytest.raises(InputError, match=said) as caught:
         made(config("llama-3.1-8b"), **changes)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"moe_num_experts": 64, "moe_k": 6}, "moe_num_experts"),
+        ({"moe_top_k": 2}, "moe_top_k"),
+        ({"interleave_moe_layer_step": 1, "num_local_experts": 16}, "Llama 4"),
+        ({"attn_type_list": [0, 1]}, "linear attention"),
+        ({"num_experts": [64]}, "num_experts"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok"),
+        ({"num_key_value_heads": 7}, "num_key_value_heads"),
+        ({"hidden_size": -4096}, "hidden_size"),
+        ({"vocab_size": 10**5000}, "vocab_size"),
+        ({"architectures": 5}, "architectures"),
+        ({"architectures": "Llama"}, "architectures"),
+        ({"layer_types": 5}, "layer_types"),
+        ({"layer_types": "full_attention"}, "layer_types"),
+        ({"mlp_only_layers": [{}]}, "mlp_only_layers"),
+        ({"moe_layer_freq": [1, 0]}, "moe_layer_freq"),
+        ({"eos_token_id": -1}, "eos_token_id"),
+    ],
+)
+def test_what_no_model_has_is_refused_by_its_key(changes, said):
+    with pytest.raises(InputError, match=said) as caught:
+        made(config("llama-3.1-8b"), **changes)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("quantised", "said"),
+    [
+        ({"quant_method": "awq", "bits": "four"}, "bits"),
+        ({"quant_method": "awq", "bits": -4}, "bits"),
+        ({"quant_method": "awq", "bits": 10**5000}, "bits"),
+        ({"quant_method": "gptq", "group_size": "x"}, "group_size"),
+        ({"quant_method": "fp8", "ignore": 5}, "ignore"),
+        ({"quant_method": "fp8", "ignore": ["re:*["]}, "ignore"),
+        ({"quant_method": "compressed-tensors", "config_groups": [1]}, "config_groups"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": 5}}, r"config_groups\.g"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "mix of data types"),
+    ],
+)
+def test_a_wrong_quantisation_is_refused_by_its_key(quantised, said):
+    with pytest.raises(InputError, match=said):
+        made(config("llama-3.1-8b"), quantization_config=quantised)
+
+
+def test_layers_with_experts_listed_one_by_one():
+    card = made(config("qwen3-30b-a3b"), moe_layer_freq=[0, 0, *[1] * 46])
+    assert card.moe_layers == 46
 
 
 def test_a_latent_draft_is_refused():

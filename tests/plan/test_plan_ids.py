@@ -16,7 +16,7 @@ MATTERS: dict[str, Any] = {
     "seed": 4,
     "target.path": "org/other",
     "target.revision": "v2",
-    "server.gpus": 4,
+    "server.gpus": 16,
     "server.arguments": ["--tp-size 4", "--max-running-requests 64"],
     "server.environment": {"A": "1"},
     "server.launcher": {"command": ["sglang", "serve"]},

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from bench_stand_ins import SCENARIO
 
-from bench.errors import ServerError
+from bench.errors import InputError, ServerError
 from bench.http import open_session
-from bench.model import BASELINE, FindingKind, Timeouts
+from bench.model import BASELINE, FindingKind, KeySource, Timeouts
 from bench.plan import make_plan
-from bench.runner import Asked, run, start_run
+from bench.runner import Asked, resume_run, run, start_run
 from bench.scenario import load_scenario
 from bench.server import start_server
 from bench.store import load_run, open_results
@@ -117,3 +117,38 @@ async def test_a_worker_that_is_not_there_is_told_before_anything_is_measured(si
     plan, writer = begin(tmp_path, {BASELINE: simulated[BASELINE]}, overrides=(SHORT, nobody))
     with pytest.raises(ServerError, match=r"worker http://127\.0\.0\.1:9: no connection"):
         await run(plan, writer)
+
+
+async def test_one_of_several_that_does_not_answer_is_told_before_any_is_measured(
+    simulated, tmp_path
+):
+    attach = {BASELINE: simulated[BASELINE], "eagle3": "http://127.0.0.1:9"}
+    plan, writer = begin(tmp_path, attach, overrides=(SHORT,))
+    with pytest.raises(ServerError, match=r"nothing was measured\. Arm eagle3: .*connection"):
+        await run(plan, writer)
+    assert not writer.folder.exists()
+
+
+def test_a_missing_key_is_told_before_the_run_is_begun(tmp_path, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    key = KeySource(kind="env", place="NO_SUCH_KEY")
+    with pytest.raises(InputError, match="NO_SUCH_KEY"):
+        begin(tmp_path, {BASELINE: "http://127.0.0.1:9"}, api_key=key)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_is_taken_up_with_a_key_from_another_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRST_KEY", "secret-one")
+    first = KeySource(kind="env", place="FIRST_KEY")
+    _, writer = begin(tmp_path, {BASELINE: "http://127.0.0.1:9"}, api_key=first)
+    writer.close()
+    monkeypatch.delenv("FIRST_KEY")
+    with pytest.raises(InputError, match="FIRST_KEY"):
+        resume_run("latest", tmp_path / "results", command_line=["bench", "resume"])
+    (tmp_path / "key").write_text("secret-two")
+    second = KeySource(kind="file", place=str(tmp_path / "key"))
+    plan, writer = resume_run(
+        "latest", tmp_path / "results", command_line=["bench", "resume"], api_key=second
+    )
+    writer.close()
+    assert {launch.server.api_key for launch in plan.launches} == {second}

@@ -112,14 +112,14 @@ def test_why_a_start_failed_is_not_hidden_by_what_cleans_up(keep):
     assert kept.text() == "out of paper\n"
 
 
-def test_a_server_that_would_not_end_is_told_with_what_was_tried(keep):
+def test_a_server_that_would_not_end_is_told_with_what_was_tried(keep, tmp_path):
     kept = keep(
         start=["true"],
-        alive=["echo", "yes"],
+        alive=shell(f"touch {tmp_path}/asked; echo yes"),
         stop=shell("echo the bus is late >&2; exit 7"),
         force_stop=["/nonexistent/end"],
     )
-    while not psutil.Process(kept.process.pid).children():
+    while not (tmp_path / "asked").exists():
         time.sleep(0.02)
     kept.process.terminate()
     assert kept.ended() == STILL_ALIVE

@@ -255,3 +255,10 @@ def test_a_server_that_was_killed_is_told_so(exit_code):
 )
 def test_what_is_no_failure(line):
     assert find_failure([line]) is None
+
+
+@pytest.mark.parametrize("ending", ["Run 'docker run --help' for more information", "", None])
+def test_the_cause_heads_and_not_dockers_advice(ending):
+    cause = "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock."
+    lines = [cause] if ending is None else [cause, "", ending, "See 'docker run --help'."]
+    assert find_end(lines, 125).line == cause

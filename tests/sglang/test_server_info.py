@@ -172,3 +172,9 @@ def test_a_running_limit_lowered_by_memory_is_told():
     assert (
         differences(["--max-running-requests", "40"], effective_of(internal_states=states)) == ()
     )
+
+
+def test_process_ids_are_no_settings():
+    plain = {"dp_size": 2, "rapid": True}
+    told = effective_config({**plain, "scheduler_pids": [41, 42], "pid": 40, "router_pid": 39})
+    assert told == effective_config(plain)

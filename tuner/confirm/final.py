@@ -121,12 +121,16 @@ def plan_final(
             # Speculation may lose, and then its place is for the best without it.
             finalists, baselines = finalists[:1], [*baselines, best_off]
     arms = list(dict.fromkeys([*baselines, *finalists, *([] if present is None else [present])]))
+    pair = [baseline, finalists[0]]
     blocks = max(LEAST_BLOCKS, round(FINAL_SHARE * budget / len(arms)))
     return FinalPlan(
         finalists=tuple(finalists),
         baselines=tuple(baselines),
         present=present,
-        blocks=tuple(tuple(int(c) for c in rng.permutation(arms)) for _ in range(blocks)),
+        blocks=tuple(
+            tuple(int(c) for c in rng.permutation(arms if b == 0 or budget >= TWO_FROM else pair))
+            for b in range(blocks)
+        ),
     )
 
 

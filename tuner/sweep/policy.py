@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 BASELINE_EVERY: Final = 12  # launches: how often the baseline is launched again against drift
-SETTINGS_FROM: Final = 16  # launches: with fewer only the user's own setting is searched
 FIRST_STEPS: Final = 5  # of the first chain: deep enough to tell of all shallower ones
 BASELINE_TRIES: Final = 2
 _NODES: Final = np.polynomial.hermite_e.hermegauss(15)
@@ -115,8 +114,6 @@ class Search:
         self._first = list(rules.first) or first_chain(self.configurations)
         self._failed: Counter[int] = Counter()
         self._excluded: set[int] = set()
-        if rules.budget < SETTINGS_FROM and self._searches_drafts():
-            self._excluded = self._of_other_settings()
         self._launches = 0
         self._since_baseline = 0
         self._pending: list[Proposal] = []
@@ -171,20 +168,6 @@ class Search:
             final_from=self._final_from,
             margin=self.rules.margin,
         )
-
-    def _searches_drafts(self) -> bool:
-        own = self.configurations[0].setting
-        return any(c.setting == own and c.algorithm is not None for c in self.configurations)
-
-    def _of_other_settings(self) -> set[int]:
-        """Configurations that a short sweep leaves alone: drafts matter more.
-
-        Each setting would need its own baseline in the final, too.
-        """
-        kept = {self.configurations[0].setting}
-        given = [*self.rules.first, *([] if self.rules.present is None else [self.rules.present])]
-        kept |= {self.configurations[at].setting for at in given}
-        return {at for at, c in enumerate(self.configurations) if c.setting not in kept}
 
     def _if_there_is_time(self, proposal: Proposal) -> Proposal | None:
         """The proposal, or the final if what is left is only enough for that."""

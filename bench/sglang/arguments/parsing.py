@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.sglang.arguments.options import Option, find_option, option_of, options_by_dest
@@ -153,14 +155,22 @@ def _stray(word: str) -> Fault:
 
 
 def _no_option(written: str, possible: Sequence[str]) -> Fault:
+    near = difflib.get_close_matches(written, _all_spellings(), n=1, cutoff=0.7)
     could = f"could be {' or '.join(possible[:4])}{' or others' if possible[4:] else ''}"
     return Fault(
         rule="name",
         reason=f"{shown(written)} {could if possible else 'is no option of it'}.",
         fix="Write the whole name."
         if possible
+        else f"Did you mean {near[0]}? Write it so."
+        if near
         else "See `python -m sglang.launch_server --help`.",
     )
+
+
+@cache
+def _all_spellings() -> tuple[str, ...]:
+    return tuple(name for option in options_by_dest().values() for name in option.spellings)
 
 
 def _fault_of(option: Option, written: str, value: AskedValue, *, has_value: bool) -> Fault | None:

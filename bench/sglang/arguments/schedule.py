@@ -182,9 +182,11 @@ def check_modes(work: Working) -> None:
         _refuse_mode(work, "--enable-unified-memory", f"does not go with {algorithm}")
     target = work.known.target
     architecture = None if target is None else target.architecture
-    is_hybrid = architecture not in PLAIN_MHA | DEEPSEEK_V3  # or is not known
-    if work.flag("enable_unified_memory") and algorithm in {"EAGLE", "EAGLE3"} and not is_hybrid:
+    is_plain = architecture in PLAIN_MHA | DEEPSEEK_V3  # neither hybrid nor sparse
+    if work.flag("enable_unified_memory") and algorithm in {"EAGLE", "EAGLE3"} and is_plain:
         _refuse_mode(work, "--enable-unified-memory", f"wants a hybrid target for {algorithm}")
+    if work.flag("enable_hisparse") and is_plain:
+        _refuse_mode(work, "--enable-hisparse", f"is not for {architecture}")
     # The first looks at what topk has become; the others, which come before, at what was asked.
     given = whole_number(asked_text(work.asked, "speculative_eagle_topk") or "")
     chains = {
