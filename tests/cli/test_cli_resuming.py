@@ -15,7 +15,7 @@ def _nothing_is_measured(monkeypatch):
     def measure(_plan, writer, **_rest):
         writer.close()
 
-    monkeypatch.setattr("bench.cli.commands._measure", measure)
+    monkeypatch.setattr("bench.cli.commands.measure", measure)
     yield
     clock.set_speed(1)
 
