@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import ServerError
-from bench.server import start_server
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from bench.model import Plan
+    from bench.server import RunningServer
 
 
-async def ask_attached(plan: Plan) -> None:
+async def ask_attached(plan: Plan, start: Callable[..., Awaitable[RunningServer]]) -> None:
     """Ask each attached server for one token; one alone is asked before its first cell anyway.
+
+    Args:
+        plan: What is to be measured.
+        start: `bench.server.start_server`.
 
     Raises:
         ServerError: One does not answer or refuses its key; the arm is named.
@@ -27,7 +33,7 @@ async def ask_attached(plan: Plan) -> None:
     for arm, launch in launches.items():
         timeouts, no_log = launch.cells[0].timeouts, Path(os.devnull)
         try:
-            server = await start_server(launch.server, log_path=no_log, timeouts=timeouts)
+            server = await start(launch.server, log_path=no_log, timeouts=timeouts)
         except ServerError as error:
             raise ServerError(
                 f"nothing was measured. Arm {arm}: {error}", hint=error.hint

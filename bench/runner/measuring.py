@@ -111,7 +111,7 @@ class Bench:
     async def prove_attached(self, plan: Plan) -> None:
         """Ask several attached servers for a token each before the first of them is measured."""
         if not self._writer.finished_cells():
-            await until_stopped(ask_attached(plan), self._stop_asked)
+            await until_stopped(ask_attached(plan, start_server), self._stop_asked)
 
     def pending(self, launch: Launch) -> list[Cell]:
         """The launch's cells that are not on disk yet, in order."""

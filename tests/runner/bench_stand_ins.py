@@ -79,7 +79,7 @@ class World:
         monkeypatch.setattr("bench.load.generator.open_client", self.open_client)
         monkeypatch.setattr("bench.runner.measuring.WATCH_S", 0.01)
 
-    async def start_server(self, config, *, log_path, on_progress, **_rest):
+    async def start_server(self, config, *, log_path, on_progress=lambda _: None, **_rest):
         arm = "eagle3" if "--speculative-algorithm" in config.arguments else "baseline"
         self.journal.append(f"start {arm}")
         log_path.write_text("log\n")

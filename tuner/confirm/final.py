@@ -29,8 +29,9 @@ TWO_FROM: Final = 16  # launches: with fewer only one goes to the final
 DOUBT: Final = 0.5
 CLEARLY: Final = 2.0  # standard deviations by which the best has to lead to be alone in the final
 OFF_MAY_WIN: Final = 0.02  # log ratio by which speculation has to be ahead, else off competes
-# What the prior of the launch noise is worth in repeats: it says the noise within about a third.
-PRIOR_REPEATS: Final = 4
+# What the prior of the launch noise is worth in repeats: a logarithm known within 0.5 is what two
+# degrees of freedom tell, 1 / (2 · 0.5²).
+PRIOR_REPEATS: Final = 2
 _DRAWS: Final = 4000
 
 
@@ -180,7 +181,7 @@ def conclude(
     ]
     told = predictor.learn(unflattered)
     gain, sd = told.difference(best, against)
-    sd = max(sd, told.launch_sd * _of_final_alone(readings, final_from, best, against))
+    sd = max(sd, told.launch_sd * _of_final_alone(readings[final_from:], best, against))
     freedom = float(len(readings) - len(launched) + PRIOR_REPEATS)
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * sd
     candidates = [best, against, *([] if final.present is None else [final.present])]
@@ -197,16 +198,13 @@ def conclude(
     )
 
 
-def _of_final_alone(
-    readings: Sequence[Reading], final_from: int, best: int, against: int
-) -> float:
-    """Standard deviation of the difference of means, in launch noises, without any law.
+def _of_final_alone(final: Sequence[Reading], best: int, against: int) -> float:
+    """Standard deviation of the difference of the final's means, in launch noises.
 
-    Of the winner the final's launches count, of the baseline all: it was not chosen.
+    Neighbouring launches share the drift, so that it needs no law at all.
     """
-    of_best = sum(reading.configuration == best for reading in readings[final_from:])
-    of_baseline = sum(reading.configuration == against for reading in readings)
-    return math.sqrt(1 / max(1, of_best) + 1 / max(1, of_baseline))
+    counts = [sum(reading.configuration == c for reading in final) for c in (best, against)]
+    return math.sqrt(sum(1 / max(1, count) for count in counts))
 
 
 def expected_optimism(knowledge: Knowledge, readings: Sequence[Reading]) -> float:
