@@ -73,6 +73,7 @@ def test_a_change_of_what_was_asked_is_told(loaded, small):
 
 
 def test_nothing_is_told_of_an_arm_that_is_what_it_says(loaded, small, with_sim):
+    with_sim["sim"]["speed"] = 1
     assert make_plan(loaded(small)).findings == ()
     assert make_plan(loaded(with_sim), simulated=True).findings == ()
 
@@ -189,6 +190,7 @@ def test_arms_that_differ_in_anything_are_not_the_same(loaded, small, other):
 
 
 def test_simulated_arms_with_drafts_of_their_own_quality_are_not_the_same(loaded, with_sim):
+    with_sim["sim"]["speed"] = 1
     with_sim["arms"]["better"] = {"speculative": CHAIN, "sim": {"acceptance": [0.9]}}
     assert make_plan(loaded(with_sim), simulated=True).findings == ()
 
