@@ -16,7 +16,7 @@ from bench.sglang import control
 from bench.store import load_run, load_samples
 
 pytestmark = [
-    pytest.mark.sglang,
+    pytest.mark.sglang_long,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]

@@ -27,6 +27,8 @@ BUSY_MACHINE = {
     FindingKind.WINDOW_TOO_SHORT,
     FindingKind.DRIFTING,
     FindingKind.CYCLE_DISAGREES,
+    FindingKind.FEW_REQUESTS,
+    FindingKind.READS_COALESCED,  # client and server share the cores
 }
 """What other work on the same cores may bring about."""
 EXPECTED = {
@@ -35,6 +37,8 @@ EXPECTED = {
     FindingKind.CONFIG_DIFFERS_BESIDE_SPECULATION,
     FindingKind.STREAM_COALESCED,
     FindingKind.CYCLE_DISAGREES,
+    FindingKind.FEW_REQUESTS,
+    FindingKind.READS_COALESCED,  # client and server share the cores
 }
 """Notes that this scenario may well have."""
 
