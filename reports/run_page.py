@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.model import BASELINE, CellStatus, FindingKind, Severity, Verdict
+from bench.store import faults_of
 from reports import plots
 from reports.blocks import (
     Column,
@@ -18,12 +19,11 @@ from reports.blocks import (
     text,
     without_empty_columns,
 )
+from reports.cell_tables import cell_table, failure_blocks
 from reports.configuration import configuration_blocks
 from reports.run_sections import (
     acceptance_blocks,
-    cell_table,
     energy_blocks,
-    failure_blocks,
     latency_blocks,
     limit_blocks,
     timeline_blocks,
@@ -110,6 +110,9 @@ def _warnings(stored: StoredRun) -> list[str]:
     lines = []
     if stored.simulated and stored.speed != 1:
         lines.append(f"The simulated clock ran at {stored.speed}× speed.")
+    faults = faults_of(stored.manifest)
+    if faults:
+        lines.append(f"Faults on request: {faults}.")
     if not stored.published:
         lines.append(f"This run is not finished: {measured} of {planned} cells so far.")
     elif measured < planned:

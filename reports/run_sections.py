@@ -16,19 +16,19 @@ from reports.blocks import (
     text,
     without_empty_columns,
 )
+from reports.plots.speed import MOST_BARS
 from reports.timeline import cell_spans, has_gpu_readings, timeline_rows
-from reports.wording import number
+from reports.view import summed_histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.model import Distribution, Measurement
     from bench.store import StoredRun
     from reports.blocks import Block
     from reports.samples import RequestViews
     from reports.view import Place, Pooled
 
-MOST_LATENCY_PLACES = 4
+MOST_LATENCYPLACES = 4
 _BREAK_EVEN = (
     "Speculation pays where a step accepts more tokens than it costs in steps of the baseline: "
     "the bar must pass the line."
@@ -38,8 +38,8 @@ _NO_LIMIT = (
     "No limit is shown: the scenario names no hardware card and no target card, or its loads are "
     "open loops. Name the cards (docs/scenario.md) to see it."
 )
-_TONES = {CellStatus.VALID: "", CellStatus.SUSPECT: "warn", CellStatus.INVALID: "bad"}
-_PLACE = (
+TONES = {CellStatus.VALID: "", CellStatus.SUSPECT: "warn", CellStatus.INVALID: "bad"}
+PLACE = (
     Column(name="workload", label="workload", numeric=False),
     Column(name="load", label="load"),
     Column(name="arm", label="arm", numeric=False),
@@ -47,14 +47,20 @@ _PLACE = (
 
 
 def _where(p: Pooled) -> tuple[Value, ...]:
-    return (text(p.place.workload), text(p.place.load), text(p.arm, tone=_TONES[p.status]))
+    return (text(p.place.workload), text(p.place.load), text(p.arm, tone=TONES[p.status]))
 
 
 def _table(
     name: str, caption: str, columns: tuple[Column, ...], rows: Sequence[tuple[Value, ...]]
 ) -> Table:
-    table = Table(name=name, caption=caption, columns=(*_PLACE, *columns), rows=tuple(rows))
+    table = Table(name=name, caption=caption, columns=(*PLACE, *columns), rows=tuple(rows))
     return without_empty_columns(table, ("load", "arm"))
+
+
+def _first_bars(drawn: Sequence[object]) -> str:
+    """What a figure of bars leaves out."""
+    more = len(drawn) - MOST_BARS
+    return f" The first {MOST_BARS} of {len(drawn)}; the tables have all." if more > 0 else ""
 
 
 def why_blocks(
@@ -69,7 +75,8 @@ def why_blocks(
             Drawing(
                 name="break-even",
                 title="Accept length against break-even",
-                note="A red line: the accept length does not reach it.",
+                note="A red line: the accept length does not reach it."
+                + _first_bars(stored.comparisons),
                 figure=figure,
                 wide=True,
             ),
@@ -116,7 +123,8 @@ def limit_blocks(
             name="limit",
             title="Measured against the memory-bandwidth limit",
             note="The limit reads weights and KV cache once a step at the full bandwidth of the "
-            "card, at the measured accept length; all else is free. No server passes it.",
+            "card, at the measured accept length; all else is free. No server passes it."
+            + _first_bars(cells),
             figure=figure,
             wide=True,
         )
@@ -151,7 +159,7 @@ def acceptance_blocks(
     arms = [arm for arm in numbers if arm != BASELINE]
     if not arms or not cells:
         return []
-    summed = {arm: _summed([p for p in cells if p.arm == arm]) for arm in arms}
+    summed = {arm: summed_histogram([p.histogram for p in cells if p.arm == arm]) for arm in arms}
     histograms = {arm: h for arm, h in summed.items() if h}
     at_least = {
         arm: [sum(h[k:]) / sum(h) for k in range(1, len(h))]
@@ -188,7 +196,7 @@ def acceptance_blocks(
             Column(name="accept_len_tok", label="accept length"),
             *(
                 Column(name=f"accept_at_{k}", label=f"≥ {k}")
-                for k in range(1, deepest - len(_PLACE))
+                for k in range(1, deepest - len(PLACE))
             ),
         )
         caption = "Accept length, and the share of steps that accepted at least k draft tokens"
@@ -198,12 +206,6 @@ def acceptance_blocks(
 
 def _positions(p: Pooled) -> tuple[Value, ...]:
     return tuple(share(value, 1) for value in p.accept_at_position or ())
-
-
-def _summed(cells: Sequence[Pooled]) -> list[int]:
-    present = [p.histogram for p in cells if p.histogram]
-    longest = max(map(len, present), default=0)
-    return [sum(h[k] for h in present if k < len(h)) for k in range(longest)]
 
 
 def _along(
@@ -243,7 +245,7 @@ def latency_blocks(
         return []
     blocks: list[Block] = []
     places = list(dict.fromkeys(place for _, place in views.latencies))
-    shown = _spread(places, MOST_LATENCY_PLACES)
+    shown = _spread(places, MOST_LATENCYPLACES)
     for place_no, place in enumerate(shown):
         latencies = {
             arm: views.latencies[arm, place] for arm in numbers if (arm, place) in views.latencies
@@ -324,87 +326,3 @@ def energy_blocks(stored: StoredRun, cells: Sequence[Pooled]) -> list[Block]:
         Column(name="energy_coverage", label="of the window"),
     )
     return [_table("energy", "GPU energy a generated token", columns, rows)]
-
-
-def failure_blocks(stored: StoredRun) -> list[Block]:
-    """Failed requests by kind, cell by cell; that there were none is said too."""
-    failed = [m for m in stored.measurements if m.failed_ct]
-    total = sum(m.request_ct for m in stored.measurements)
-    if not failed:
-        return [f"None of {total:,} requests failed."] if stored.measurements else []
-    rows = [
-        (
-            text(m.workload),
-            text(m.load),
-            text(m.arm),
-            figure_number(m.pair, 0),
-            text(kind),
-            figure_number(count, 0),
-            figure_number(m.request_ct, 0),
-        )
-        for m in failed
-        for kind, count in m.failures_by_kind
-    ]
-    columns = (
-        Column(name="pair", label="pair"),
-        Column(name="kind", label="kind", numeric=False),
-        Column(name="failed_ct", label="failed"),
-        Column(name="request_ct", label="of requests"),
-    )
-    every = sum(m.failed_ct for m in failed)
-    caption = f"{every:,} of {total:,} requests failed"
-    table = Table(name="failures", caption=caption, columns=(*_PLACE, *columns), rows=tuple(rows))
-    return [table]
-
-
-def cell_table(measurements: Sequence[Measurement]) -> Table | None:
-    """A row a cell with the numbers that people quote."""
-    if not measurements:
-        return None
-    columns = (
-        Column(name="pair", label="pair"),
-        Column(name="output_tok_per_s", label="tok/s"),
-        Column(name="output_tok_per_s_per_user", label="tok/s a user"),
-        Column(name="ttft_ms_p50", label="TTFT p50 ms"),
-        Column(name="ttft_ms_p99", label="TTFT p99 ms"),
-        Column(name="tpot_ms_p50", label="TPOT p50 ms"),
-        Column(name="tpot_ms_p99", label="TPOT p99 ms"),
-        Column(name="chunk_gap_ms_p99", label="gap p99 ms"),
-        Column(name="accept_len_tok", label="accept length"),
-        Column(name="cycle_ms", label="cycle ms"),
-        Column(name="goodput_request_per_s", label="goodput req/s"),
-        Column(name="failed_ct", label="failed"),
-        Column(name="request_ct", label="requests"),
-        Column(name="window_s", label="window s"),
-        Column(name="status", label="status", numeric=False),
-    )
-    rows = tuple(_cell_row(m) for m in measurements)
-    table = Table(name="cells", caption="Every cell", columns=(*_PLACE, *columns), rows=rows)
-    return without_empty_columns(table, ("load", "arm", "output_tok_per_s", "status"))
-
-
-def _cell_row(m: Measurement) -> tuple[Value, ...]:
-    return (
-        text(m.workload),
-        text(m.load),
-        text(m.arm),
-        figure_number(m.pair, 0),
-        figure_number(m.output_tok_per_s, 1),
-        figure_number(m.output_tok_per_s_per_user, 1),
-        figure_number(_at(m.ttft_ms, "p50"), 1),
-        figure_number(_at(m.ttft_ms, "p99"), 1),
-        figure_number(_at(m.tpot_ms, "p50"), 2),
-        figure_number(_at(m.tpot_ms, "p99"), 2),
-        figure_number(_at(m.chunk_gap_ms, "p99"), 1),
-        figure_number(m.accept_len_tok, 2),
-        figure_number(m.cycle_ms, 2),
-        figure_number(m.goodput_request_per_s, 2),
-        Value(text=number(m.failed_ct, 0), raw=m.failed_ct, tone="bad" if m.failed_ct else ""),
-        figure_number(m.request_ct, 0),
-        figure_number(m.window_s, 1),
-        text(m.status, tone=_TONES[m.status]),
-    )
-
-
-def _at(distribution: Distribution | None, percentile: str) -> float | None:
-    return None if distribution is None else float(getattr(distribution, percentile))

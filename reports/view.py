@@ -155,7 +155,7 @@ _WORST = (CellStatus.VALID, CellStatus.SUSPECT, CellStatus.INVALID)
 def _pool(arm: str, place: Place, cells: Sequence[Measurement]) -> Pooled:
     # An INVALID cell's numbers are not used, unless there are no others to show.
     usable = [m for m in cells if m.status is not CellStatus.INVALID] or list(cells)
-    histogram = _summed([m.spec_correct_drafts_histogram for m in usable])
+    histogram = summed_histogram([m.spec_correct_drafts_histogram for m in usable])
     return Pooled(
         arm=arm,
         place=place,
@@ -192,7 +192,8 @@ def _accept_len(cells: Sequence[Measurement]) -> float | None:
     return 1 + sum(correct for correct, _ in told) / steps if steps else None
 
 
-def _summed(histograms: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+def summed_histogram(histograms: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    """Histograms of accepted drafts added up; None: none was told."""
     present = [h for h in histograms if h]
     if not present:
         return None

@@ -89,7 +89,11 @@ def change_between(
         low, high = math.exp(log_ratio - half), math.exp(log_ratio + half)
         verdict = judge(low, high, margin)
     accept, cycle = _moved(a, b, _accept_len), _moved(a, b, _cycle_ms)
-    explained = (accept or 0.0) - cycle if cycle is not None else None
+    explained = None
+    if cycle is not None and not _speculates(a, b):
+        explained = -cycle
+    elif cycle is not None and accept is not None:
+        explained = accept - cycle
     return Change(
         arm=named.arm,
         workload=named.workload,
@@ -106,6 +110,11 @@ def change_between(
         ln_residual=None if log_ratio is None or explained is None else log_ratio - explained,
         reason=_reason(before, after, logs_a, logs_b),
     )
+
+
+def _speculates(*runs: Sequence[Measurement]) -> bool:
+    """Whether any cell counted verify steps: then a speed has acceptance as a factor."""
+    return any(m.spec_verify_ct for cells in runs for m in cells)
 
 
 def _usable(cells: Iterable[Measurement]) -> list[Measurement]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reports.view import Pooled
 
 MOST_PANELS = 6
+MOST_BARS = 24
 _PANEL_WIDTH_IN = 5.6
 _PANEL_HEIGHT_IN = 3.1
 
@@ -101,7 +102,7 @@ def draw_break_even(stored: StoredRun, numbers: Mapping[str, int]) -> Figure | N
         for arm in arms_of(stored)
         for c in comparisons_at(stored, arm, workload)
         if c.accept_len_tok is not None and c.break_even_accept_len_tok is not None
-    ][:24]
+    ][:MOST_BARS]
     if not rows:
         return None
     with drawing():

@@ -103,3 +103,11 @@ def test_equal_runs_are_the_same_and_different_ones_are_not():
     assert change_between(noisy[:5], noisy[5:]).verdict is Verdict.SAME
     slower = [replace(m, output_tok_per_s=m.output_tok_per_s * 0.9) for m in noisy[5:]]
     assert change_between(noisy[:5], slower).verdict is Verdict.SLOWER
+
+
+def test_acceptance_that_one_run_did_not_count_is_not_taken_for_unchanged():
+    before = [cell(100.0, correct=1000, verify=1000)] * 2
+    change = change_between(before, [cell(120.0)] * 2)
+    assert (change.ln_accept_len, change.ln_residual) == (None, None)
+    plain = change_between([cell(100.0)] * 2, [cell(80.0, cycle=12.5)] * 2)
+    assert plain.ln_residual == pytest.approx(0)

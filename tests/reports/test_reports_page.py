@@ -148,6 +148,7 @@ def test_any_run_has_a_page(tmp_path, changes):
 def test_two_hundred_cells_make_a_page_under_three_megabytes(run, tmp_path):
     stored = with_loads(run, [str(load) for load in range(1, 51)])
     assert len(stored.measurements) == 200
+    assert "The first 24 of 50; the tables have all." in page_html(run_page(stored))
     file = write_page(run_page(stored), tmp_path / "report.html")
     assert file.stat().st_size < 3_000_000
 
@@ -195,6 +196,16 @@ def test_figures_and_data_are_written_as_files(run, tmp_path):
         rows = list(csv.DictReader(file))
     speedups = {c.load: c.speedup for c in run.comparisons}
     assert {row["load"]: float(row["speedup"]) for row in rows} == speedups
+
+
+def test_faults_on_request_stand_above_every_figure(run):
+    first, *rest = run.manifest.launches
+    argv = (*first.argv, "--sim-faults", "crash:cell=2,stall:p=0.1")
+    launches = (replace(first, argv=argv), *rest)
+    faulted = replace(run, manifest=replace(run.manifest, launches=launches))
+    told = f"Faults on request: {first.arm} crash:cell=2, stall:p=0.1."
+    assert told in run_page(faulted).warnings
+    assert not run_page(run).warnings
 
 
 def test_a_csv_holds_no_formula():
