@@ -48,7 +48,7 @@ def tokens_counted(facts: CellFacts) -> Iterator[Finding]:
             Severity.SUSPECT,
             f"{hidden} of {len(facts.ok)} requests generated tokens before their first event; "
             + (
-                "the cell's cycle and decode speed are withheld."
+                "the cell's TPOT, cycle and decode speed are withheld."
                 if hides_too_many(facts.ok)
                 else "their decode speed is left out."
             ),

@@ -95,6 +95,7 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
     # A plain decode step makes one token of each user's answer, a verify step tau of them.
     step_tok = tau if cell.arm_is_speculative else 1.0
     decode_tok_per_s = _ratio(step_tok and 1000 * step_tok, inside.cycle_ms)
+    timed = () if step.hides_too_many(ok) else ok
     queue_share, prefill_share = step.queue_and_prefill_shares(ok, ordered, series)
     energy = window_energy(series, window, gpus=gpus) if isinstance(window, Window) else None
     failures = Counter(s.status.value for s in measured if s.status is not RequestStatus.OK)
@@ -128,7 +129,7 @@ def summarize(  # noqa: PLR0913  # one keyword for each thing that is known of a
         goodput_request_per_s=inside.goodput_request_per_s,
         ttft_ms=latency.distribution(latency.ttft_ms(s) for s in ok),
         ttfo_ms=latency.distribution(latency.ttfo_ms(s) for s in ok),
-        tpot_ms=latency.distribution(latency.tpot_ms(s) for s in ok),
+        tpot_ms=latency.distribution(latency.tpot_ms(s) for s in timed),
         chunk_gap_ms=latency.distribution(gap for s in ok for gap in latency.chunk_gaps_ms(s)),
         e2e_ms=latency.distribution(latency.e2e_ms(s) for s in ok),
         output_tok=latency.distribution(s.output_tok for s in ok),

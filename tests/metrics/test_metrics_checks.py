@@ -264,6 +264,7 @@ def test_the_few_requests_that_hide_no_tokens_time_no_step(speculative):
     healthy = healthy_samples(speculative=speculative)
     samples = changed(healthy, slice(3, 17), tokens_before_first_event=True)
     measurement, findings = run_summarize(samples=samples, speculative=speculative)
+    assert measurement.tpot_ms is None  # what open loops are compared by
     assert measurement.cycle_ms is None
     assert measurement.cycle_from_gaps_ms is None
     assert measurement.decode_tok_per_s_per_user is None
