@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from bench_command import TINY
 
-from bench import clock
 from bench.runner import Asked, start_run
 
 
@@ -16,8 +15,6 @@ def _nothing_is_measured(monkeypatch):
         writer.close()
 
     monkeypatch.setattr("bench.cli.commands.measure", measure)
-    yield
-    clock.set_speed(1)
 
 
 @pytest.fixture
