@@ -4,10 +4,19 @@ Also where a fixture of a module began a run before the test: what it set does n
 """
 
 import os
+import signal
 
 import pytest
 
 from bench import clock
+
+# A shell's background job ignores Ctrl-C, and so would every bench that the tests start.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 _AT_FIRST = clock.speed(), os.environ.get(clock.SPEED_VARIABLE)
 
