@@ -138,7 +138,7 @@ def ours(landscape: Landscape, seed: int, launches: int, *, prior: bool) -> dict
         if place is None:
             illegal += 1
             machine.launches += 1
-            search.fail(proposal.configuration)
+            search.fail(proposal, why="it does not start")
             continue
         configuration = configurations[proposal.configuration]
         aliases += met.setdefault(place, configuration) != configuration

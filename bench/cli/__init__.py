@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["main", "run_command"]
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in a message, never in a traceback."""
+    """Run the command line `bench`."""
+
+    def bench() -> None:
+        from bench.cli.commands import app
+
+        app(prog_name="bench")
+
+    run_command("bench", bench)
+
+
+def run_command(name: str, command: Callable[[], None]) -> None:
+    """Run a command line; a user's mistake ends in a message, never in a traceback."""
     from bench.errors import EXIT_INTERRUPTED, BenchError
 
     for stream in (sys.stdout, sys.stderr):
@@ -16,15 +31,14 @@ def main() -> None:
         if stream is not None:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # they are text files
     try:
-        from bench.cli.commands import app
-
-        app(prog_name="bench")
+        command()
     except BenchError as error:
         from bench.http import redact
 
         said = "\n".join(filter(None, (str(error), error.hint)))
         for place, line in enumerate(redact(said).splitlines()):
-            print(f"{'       ' if place else 'bench: '}{line}".rstrip(), file=sys.stderr)
+            lead = f"{name}: " if not place else " " * (len(name) + 2)
+            print(f"{lead}{line}".rstrip(), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

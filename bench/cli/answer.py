@@ -9,6 +9,7 @@ from bench.cli.tables import plain_table
 from bench.errors import EXIT_ANSWERED, EXIT_NO_VALID_CELL
 from bench.model import BASELINE, CellStatus, FindingKind, Severity, Verdict
 from bench.store import RunStatus, answer_json, can_retry, faults_of
+from bench.store.study import is_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ def exit_code(stored: StoredRun) -> int:
     A run that asks for no comparison (one arm alone) is answered by a VALID cell.
     """
     valid = [m for m in stored.measurements if m.status is CellStatus.VALID]
-    if not _compares(stored):
+    if not _compares(stored) or is_study(stored.folder):
         return EXIT_ANSWERED if valid else EXIT_NO_VALID_CELL
     answered = any(
         (m.workload, m.load) == (c.workload, c.load) and m.arm in {c.arm, BASELINE}
@@ -78,6 +79,11 @@ def print_answer(stored: StoredRun, *, as_json: bool) -> None:
         printer.print_text(line)
     for severity, line in finding_lines(stored.findings, cell_names(stored)):
         printer.print_text(line, style=_STYLE[severity])
+    _print_end(stored, printer)
+
+
+def _print_end(stored: StoredRun, printer: Printer) -> None:
+    """What the figures are no answer to, and where they lie."""
     if stored.published and exit_code(stored) == EXIT_NO_VALID_CELL:
         asked = (
             "comparison that was asked for has a VALID cell" if _compares(stored) else "VALID cell"
@@ -85,6 +91,11 @@ def print_answer(stored: StoredRun, *, as_json: bool) -> None:
         printer.print_text(
             f"No {asked}: these figures answer nothing yet (exit status {EXIT_NO_VALID_CELL}).",
             style="bold red",
+        )
+    if is_study(stored.folder):
+        printer.print_text(
+            f"These are the launches of a tuning study: `tuner show {stored.run_id}` has its "
+            "answer."
         )
     printer.print_text(f"Results: {shown_path(stored.folder)}")
 

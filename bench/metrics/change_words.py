@@ -42,6 +42,8 @@ def change_line(change: ChangePoint) -> str:
         f"{where}: {label} {how} by {percent(change.ln_change)} "
         f"[{percent(low)}, {percent(high)}] since {change.night}"
     )
+    if change.suspect_nights:
+        line += f" ({change.suspect_nights} of {change.nights} nights SUSPECT)"
     if change.attribution is None:
         return line
     names = ", ".join(
@@ -99,3 +101,27 @@ def headline(verdict: NightlyVerdict) -> str:
     told = "no regression" if not count else f"{count} regression{'s' if count > 1 else ''}"
     simulated = any(judged.points[-1].simulated for judged in verdict.series)
     return f"{told} as of {verdict.newest}" + (" (SIMULATED)" if simulated else "")
+
+
+def warnings(verdict: NightlyVerdict) -> list[str]:
+    """What is wrong with a history or its newest night, a line each."""
+    lines = [f"{path} is damaged and left out: {why}" for path, why in verdict.damaged]
+    newest = verdict.newest
+    lines += [
+        f"Not measured on {f.night}: {f.scenario or 'all'}: {f.reason.partition(chr(10))[0]}"
+        for f in verdict.failures
+        if newest is None or f.night >= newest
+    ]
+    measured = [
+        point.night
+        for judged in verdict.series
+        for point in judged.points[-1:]
+        if not point.simulated
+    ]
+    last = max(measured, default=None)
+    if last is not None and last > verdict.judged_at.date():
+        lines.append(
+            f"The night of {last} is later than today, {verdict.judged_at:%Y-%m-%d}: see whether "
+            f"the clock is, or was, wrong."
+        )
+    return lines

@@ -64,6 +64,7 @@ CHECKS: Final[tuple[Callable[[CellFacts], Iterable[Finding]], ...]] = (
     cross_checks.cycle_against_gaps,
     checks_output.lengths_censored,
     checks_server.telemetry_there,
+    checks_server.simulation_late,
     checks_server.simulated,
 )
 

@@ -39,6 +39,10 @@ CACHE_PRIMED_SHARE: Final = (
     0.80  # a cache holds whole pages, and the last token is always computed
 )
 CACHE_SHARED_TOLERANCE: Final = 0.10
+# Of the window: what is late lengthens it by as much.
+LATE_COUNTER: Final = "specdyno_simulated_late_seconds_total"
+LATE_SHARE: Final = 0.02
+LATE_SHARE_HOPELESS: Final = 0.2
 
 COUNTERS: Final = (
     "sglang:generation_tokens_total",
@@ -236,6 +240,22 @@ def cache_as_stated(facts: CellFacts) -> Iterator[Finding]:
             Severity.SUSPECT,
             f"{ratio:.0%} of prompt tokens came from the prefix cache, the workload states "
             f"`{workload.cache}`{share}.",
+        )
+
+
+def simulation_late(facts: CellFacts) -> Iterator[Finding]:
+    """Whether the simulated server kept to its own time."""
+    if not facts.simulated or not isinstance(facts.window, Window):
+        return
+    first_ns, last_ns = facts.window.start_ns, facts.window.end_ns
+    late_s = counter_delta(facts.series, LATE_COUNTER, first_ns, last_ns)
+    share = (late_s or 0.0) / facts.window.length_s
+    if share > LATE_SHARE:
+        yield facts.finding(
+            FindingKind.SIMULATION_LATE,
+            Severity.INVALID if share > LATE_SHARE_HOPELESS else Severity.SUSPECT,
+            f"the simulated server served {late_s:.1f} s of its time late, {share:.0%} of the "
+            "window: this machine did not give it the processor it needs.",
         )
 
 

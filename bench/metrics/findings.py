@@ -170,6 +170,9 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
     FindingKind.SIMULATION_SPEED: (
         "The simulation ran faster than the world: for accuracy, run it at speed 1."
     ),
+    FindingKind.SIMULATION_LATE: (
+        "End what else runs on this machine, or simulate more slowly: --set sim.speed=1."
+    ),
     FindingKind.LAUNCH_SPLIT: (
         "The cells of this launch come from two starts of its server: measure the pair again "
         "for a clean comparison."

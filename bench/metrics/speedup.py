@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from bench.model import Verdict
@@ -130,17 +131,80 @@ def tpot_speedup(baseline_tpot_ms: float, arm_tpot_ms: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestSetting(Generic[Setting]):
-    """The best of several settings; `best` is None when none beats the baseline."""
+    """The best of several settings at one load; `best` is None when none beats the baseline.
+
+    Attributes:
+        best: The fastest one, if it is faster than the baseline; of several launches, if its
+            interval says so: within the noise what is in use stays.
+        best_speculative: The fastest one, faster than the baseline or not.
+        speedup: Of `best_speculative`.
+        verdict: On `best_speculative`; None without repeats.
+    """
 
     best: Setting | None
     best_speculative: Setting
     speedup: float
+    verdict: Verdict | None = None
 
 
-def best_setting(baseline: float, values: Mapping[Setting, float]) -> BestSetting[Setting]:
-    """The fastest of several settings against the baseline's figure; more is better."""
-    fastest = max(values, key=lambda setting: values[setting])
-    speedup = values[fastest] / baseline
+def best_setting(
+    baseline: float | Sequence[float],
+    values: Mapping[Setting, float | Sequence[float]],
+    *,
+    margin: float = 0.0,
+) -> BestSetting[Setting]:
+    """The fastest of several settings against the baseline's figure; more is better.
+
+    Args:
+        baseline: Its figure, or those of its launches.
+        values: Each setting's figure, or those of its launches in the order of the baseline's;
+            not empty.
+        margin: Speedups within ± this share of 1 are SAME.
+    """
+    of_baseline = _figures(baseline)
+    estimates = {
+        setting: estimate
+        for setting, given in values.items()
+        if (estimate := _ratio(_figures(given), of_baseline)) is not None
+    }
+    fastest = max(estimates, key=lambda setting: estimates[setting].speedup)
+    estimate = estimates[fastest]
+    verdict = None
+    if estimate.ci95_low is not None and estimate.ci95_high is not None:
+        verdict = judge(estimate.ci95_low, estimate.ci95_high, margin)
+    wins = estimate.speedup > 1 if verdict is None else verdict is Verdict.FASTER
     return BestSetting(
-        best=fastest if speedup > 1 else None, best_speculative=fastest, speedup=speedup
+        best=fastest if wins else None,
+        best_speculative=fastest,
+        speedup=estimate.speedup,
+        verdict=verdict,
     )
+
+
+def _figures(given: float | Sequence[float]) -> Sequence[float]:
+    return (given,) if isinstance(given, (int, float)) else given
+
+
+def _ratio(values: Sequence[float], baseline: Sequence[float]) -> Estimate | None:
+    """By pairs of launches; where there are not as many of both, by their geometric means."""
+    if len(values) == len(baseline):
+        return estimate_speedup([a / b for a, b in zip(values, baseline, strict=True)])
+    of_arm, of_baseline = estimate_speedup(values), estimate_speedup(baseline)
+    if of_arm is None or of_baseline is None:
+        return None
+    return estimate_speedup([of_arm.speedup / of_baseline.speedup])
+
+
+def falls_with_load(speedups: Mapping[float, float | None]) -> bool | None:
+    """Whether a higher load always has the smaller speedup.
+
+    Args:
+        speedups: By load, in any order; None where it was not measured.
+
+    Returns:
+        None when fewer than two loads were measured.
+    """
+    known = [value for _, value in sorted(speedups.items()) if value is not None]
+    if len(known) < 2:
+        return None
+    return all(later < earlier for earlier, later in pairwise(known))

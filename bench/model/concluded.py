@@ -65,6 +65,7 @@ class FindingKind(StrEnum):
     NO_REPEATS = "no_repeats"
     SIMULATED = "simulated"
     SIMULATION_SPEED = "simulation_speed"
+    SIMULATION_LATE = "simulation_late"
     LAUNCH_SPLIT = "launch_split"
     LAUNCH_FAILED = "launch_failed"
     ENVIRONMENT_LOST = "environment_lost"

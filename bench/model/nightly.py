@@ -180,6 +180,7 @@ class ChangePoint:
         ln_change: Of the levels, ln(after / before).
         half_width: Half of its 95 % interval.
         nights: Nights of the new level so far.
+        suspect_nights: Those of them with SUSPECT cells.
         worse: Whether it is for the worse.
         standing: Whether the series is still there: no later change made up for it.
         ack: Who expected it; None: nobody said so.
@@ -199,6 +200,7 @@ class ChangePoint:
     standing: bool
     ack: Ack | None
     attribution: Attribution | None
+    suspect_nights: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class Ground:
     """What all launches of one plan stand on.
 
     Attributes:
@@ -117,20 +117,16 @@ def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a recor
     check_secrets(loaded)
     check_cards(loaded, sim_hardware)
     scenario = loaded.scenario
-    measure = _measure(scenario, simulated=simulated)
+    measure = measure_of(scenario, simulated=simulated)
     pairs = 1 if attach else measure.pairs + add_pairs
-    template = template_of(loaded, (*NVIDIA_SMI, "-lms", "100"))
-    arms = {
-        name: planned_arm(loaded, name, sim_hardware=sim_hardware, template=template)
-        for name in sorted(scenario.arms, key=lambda name: name != BASELINE)
-    }
+    arms = planned_arms(loaded, sim_hardware=sim_hardware)
     points = points_of(scenario, measure, arms)
     findings = check_arms(loaded, arms, points, simulated=simulated, attached=bool(attach))
     if simulated:
         findings = (*findings, *_speed_lowered(scenario, points))
         check_faults(loaded, dict.fromkeys(arms, len(points)))
     selection = select(only, _valid_values(arms, points, pairs))
-    ground = _Ground(
+    ground = Ground(
         loaded=loaded,
         measure=measure,
         arms=arms,
@@ -147,7 +143,7 @@ def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a recor
     return _plan(ground, only, pairs)
 
 
-def _plan(ground: _Ground, only: Sequence[str], pairs: int) -> Plan:
+def _plan(ground: Ground, only: Sequence[str], pairs: int) -> Plan:
     measured = [
         name
         for name in ground.arms
@@ -164,7 +160,7 @@ def _plan(ground: _Ground, only: Sequence[str], pairs: int) -> Plan:
         ]
         for turn, part in enumerate(_turns(points, ground.urls)):
             launches += [
-                _launch(ground, name, part, pair=pair, ordinal=len(launches) + place)
+                launch_of(ground, name, part, pair=pair, ordinal=len(launches) + place)
                 for place, name in enumerate(_order(measured, pair + turn))
             ]
     if not launches:
@@ -187,7 +183,16 @@ def _plan(ground: _Ground, only: Sequence[str], pairs: int) -> Plan:
     )
 
 
-def _measure(scenario: Scenario, *, simulated: bool) -> Measure:
+def planned_arms(loaded: LoadedScenario, *, sim_hardware: str | None) -> dict[str, PlannedArm]:
+    """Every arm as a server started here, the baseline first."""
+    template = template_of(loaded, (*NVIDIA_SMI, "-lms", "100"))
+    return {
+        name: planned_arm(loaded, name, sim_hardware=sim_hardware, template=template)
+        for name in sorted(loaded.scenario.arms, key=lambda name: name != BASELINE)
+    }
+
+
+def measure_of(scenario: Scenario, *, simulated: bool) -> Measure:
     """The scenario's `measure`, for simulated runs with what `sim.measure` has otherwise."""
     if not simulated or scenario.sim is None:
         return scenario.measure
@@ -243,9 +248,10 @@ def _turns(points: Sequence[Point], urls: Mapping[str, str]) -> list[Sequence[Po
     return [[point] for point in points] if len(urls) > 1 else [points]
 
 
-def _launch(
-    ground: _Ground, name: str, points: Sequence[Point], *, pair: int, ordinal: int
+def launch_of(
+    ground: Ground, name: str, points: Sequence[Point], *, pair: int, ordinal: int
 ) -> Launch:
+    """One start of an arm's server, and its cells at these points."""
     arm = _arm(ground, name, pair)
     cell_overhead_s = SIMULATED_CELL_S if ground.simulated else 0.0
     cells_s = tuple(
@@ -268,7 +274,7 @@ def _launch(
     )
 
 
-def _arm(ground: _Ground, name: str, pair: int) -> PlannedArm:
+def _arm(ground: Ground, name: str, pair: int) -> PlannedArm:
     arm = ground.arms[name]
     sim = ground.loaded.scenario.sim
     if ground.simulated and sim is not None:
@@ -284,7 +290,7 @@ def _arm(ground: _Ground, name: str, pair: int) -> PlannedArm:
     )
 
 
-def _cell(ground: _Ground, arm: PlannedArm, point: Point, pair: int) -> Cell:
+def _cell(ground: Ground, arm: PlannedArm, point: Point, pair: int) -> Cell:
     scenario = ground.loaded.scenario
     resolve = ground.loaded.source.resolve
     workload = point.workload

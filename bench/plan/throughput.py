@@ -73,8 +73,22 @@ def expected_output_tok_per_s_per_user(
     return None if expectation is None else expectation.output_tok_per_s_per_user
 
 
-def expected(server: ServerConfig, load: Load, workload: Workload) -> Expected | None:
-    """As `expected_output_tok_per_s_per_user`, with what the figure is made of."""
+def expected(
+    server: ServerConfig,
+    load: Load,
+    workload: Workload,
+    *,
+    measured_accept_len_tok: float | None = None,
+) -> Expected | None:
+    """As `expected_output_tok_per_s_per_user`, with what the figure is made of.
+
+    Args:
+        server: As there.
+        load: As there.
+        workload: As there.
+        measured_accept_len_tok: Tokens of one step where they were measured, in place of what the
+            acceptance card says.
+    """
     if server.hardware is None or server.target_card is None:
         return None
     hardware, target = _cards(server.hardware, server.target_card)
@@ -83,16 +97,13 @@ def expected(server: ServerConfig, load: Load, workload: Workload) -> Expected |
     effective = effective_speculative(asked, known)
     speculation, accept_len = None, 1.0
     if isinstance(effective, EffectiveSpeculative) and effective.algorithm is not None:
-        if server.acceptance is None:
-            return None
         speculation = _speculation(effective)
-        reach = tree_reach(
-            load_acceptance(server.acceptance).reach,
-            num_steps=speculation.num_steps,
-            topk=speculation.topk,
-            num_draft_tokens=speculation.num_draft_tokens,
-        )
-        accept_len = accept_len_tok(reach, len(reach)) if reach else 1.0
+        told = measured_accept_len_tok
+        if told is None:
+            told = _accept_len_tok(server, speculation)
+        if told is None:
+            return None
+        accept_len = told
     tp = int(asked_text(asked, "tp_size") or 1)
     batch = float(load.concurrency or 1)
     request_s = _request_s(hardware, target, workload, batch, speculation, accept_len, tp)
@@ -106,6 +117,19 @@ def expected(server: ServerConfig, load: Load, workload: Workload) -> Expected |
         accept_len_tok=accept_len,
         batch=batch,
     )
+
+
+def _accept_len_tok(server: ServerConfig, speculation: Speculation) -> float | None:
+    """What the acceptance card says; None without one."""
+    if server.acceptance is None:
+        return None
+    reach = tree_reach(
+        load_acceptance(server.acceptance).reach,
+        num_steps=speculation.num_steps,
+        topk=speculation.topk,
+        num_draft_tokens=speculation.num_draft_tokens,
+    )
+    return accept_len_tok(reach, len(reach)) if reach else 1.0
 
 
 @cache

@@ -27,6 +27,8 @@ from bench.store import (
     open_part_run,
     reopen_run,
 )
+from bench.store.layout import run_id_of
+from bench.store.study import is_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,6 +138,11 @@ def resume_run(
     """
     latest = name == LATEST
     folder = _latest(out, retry_failed=retry_failed) if latest else find_run(out, name)
+    if is_study(folder):
+        raise StoreError(
+            f"{folder.name} holds the launches of a tuning study.",
+            hint=f"`tuner resume {run_id_of(folder)}` goes on with it.",
+        )
     # A published run stays as it is until nothing speaks against taking it up.
     is_published = retry_failed and is_reopenable(folder)
     writer = None if is_published else open_part_run(folder)
@@ -190,6 +197,7 @@ def _latest(out: Path, *, retry_failed: bool) -> Path:
         run.folder
         for run in list_runs(out)
         if run.status != "damaged"
+        and not is_study(run.folder)
         and (is_reopenable(run.folder) and retry_failed if run.published else run.pid is None)
     ]
     if not can_be:

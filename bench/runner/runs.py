@@ -66,7 +66,7 @@ async def run(
     """
     cells_total = sum(len(launch.cells) for launch in plan.launches)
     try:
-        await _end_orphans(plan, writer, on_event)
+        await end_orphans(plan, writer, on_event)
         async with open_bench(
             writer, gpus=plan.gpus, cells_total=cells_total, on_event=on_event
         ) as bench:
@@ -81,7 +81,7 @@ async def run(
                 f"no cell was measured. {which} {launch.arm}: {first}", hint=first.hint
             )
         told = [
-            _launch_failed(writer, launch, error)
+            launch_failed(writer, launch, error)
             for launch, error in failures
             if not isinstance(error, OutOfTimeError)
         ]
@@ -101,7 +101,7 @@ def _holds_nothing(plan: Plan, writer: RunWriter) -> bool:
     return attached and not writer.finished_cells()
 
 
-async def _end_orphans(plan: Plan, writer: RunWriter, on_event: Callable[[Event], None]) -> None:
+async def end_orphans(plan: Plan, writer: RunWriter, on_event: Callable[[Event], None]) -> None:
     """End servers that earlier runs in the same results folder left behind, by name.
 
     Raises:
@@ -190,8 +190,17 @@ def _mark(writer: RunWriter, status: Literal["interrupted", "failed"]) -> None:
         writer.mark(status)
 
 
-def publish(plan: Plan, writer: RunWriter, failures: Sequence[Finding] = ()) -> Path:
-    """Judge the finished cells against one another, compare them and publish the run's folder."""
+def publish(
+    plan: Plan, writer: RunWriter, failures: Sequence[Finding] = (), *, compared: bool = True
+) -> Path:
+    """Judge the finished cells against one another, compare them and publish the run's folder.
+
+    Args:
+        plan: All launches.
+        writer: The run.
+        failures: Launches that failed.
+        compared: Whether equal pair numbers are neighbours, so that arms may be compared by them.
+    """
     measured = _measured(plan, writer.measurements())
     effective = _effective(writer.launches())
     across = (
@@ -207,12 +216,16 @@ def publish(plan: Plan, writer: RunWriter, failures: Sequence[Finding] = ()) -> 
         *_split_launches(plan, {m.cell_id: m.launch_id for _, m in measured}),
     )
     judged = [(cell, with_findings(m, across)) for cell, m in measured]
-    comparisons = compare(
-        judged,
-        effective,
-        margin=plan.practical_margin,
-        pairs_planned=plan.pairs,
-        findings=(*writer.findings(), *across),
+    comparisons = (
+        compare(
+            judged,
+            effective,
+            margin=plan.practical_margin,
+            pairs_planned=plan.pairs,
+            findings=(*writer.findings(), *across),
+        )
+        if compared
+        else ()
     )
     return writer.publish(
         [m for _, m in judged], comparisons, (*plan.findings, *failures, *across)
@@ -272,7 +285,9 @@ def _split_launches(plan: Plan, launch_ids: Mapping[str, str]) -> Iterator[Findi
             )
 
 
-def _launch_failed(writer: RunWriter, launch: Launch, error: BenchError) -> Finding:
+def launch_failed(writer: RunWriter, launch: Launch, error: BenchError) -> Finding:
+    """What a run says of a launch that did not measure all of its cells."""
+
     def lasting(text: str) -> str:
         return text.replace(f"{writer.folder}/", "")  # the folder is renamed when it is published
 

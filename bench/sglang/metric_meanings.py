@@ -99,6 +99,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "sglang:utilization": _LAST_MAX,
     "sglang:fwd_occupancy": _LAST_MAX,
     "sglang:num_retracted_reqs": _LAST_SUM,
+    # of the bundled simulated server: how much it served too late
+    "specdyno_simulated_late_seconds_total": _KEPT_COUNT,
     # set at the start
     "sglang:max_total_num_tokens": _CONSTANT,
     "sglang:weight_memory_usage_gb": _CONSTANT,

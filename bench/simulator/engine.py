@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench import clock
 from bench.simulator.faults_process import scheduler_work
-from bench.simulator.rank_stats import RankStats
+from bench.simulator.rank_stats import BEHIND_S, RankStats
 from bench.simulator.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from bench.simulator.truth import Truth
 
 _LAUNCH_NOISE_LIMIT_SD = 2.0
-_BEHIND_S = 0.02
-"""So late, of the world's time, the process is overloaded, and not just woken late."""
-
 
 class Engine:
     """All data-parallel ranks; everything happens in the event loop's thread.
@@ -70,6 +67,11 @@ class Engine:
     def behind_max_ns(self) -> int:
         """How late the process got to a step's end at worst, since start or flush."""
         return max(scheduler.stats.behind_max_ns for scheduler in self.schedulers)
+
+    @property
+    def late_step_ns(self) -> int:
+        """Length of all steps that the process got to the end of too late, on the worst rank."""
+        return max(scheduler.stats.late_step_ns for scheduler in self.schedulers)
 
     def submit(self, request: Request) -> None:
         """Give a request to a rank; an idle one takes it up at once."""
@@ -145,7 +147,7 @@ class Engine:
         with scheduler_work():
             while (due := self._due()) is not None:
                 late_ns = due.advance()
-                if clock.world_s(late_ns / 1e9) < _BEHIND_S:
+                if clock.world_s(late_ns / 1e9) < BEHIND_S:
                     self._send()
             self._send()
             self._arm()

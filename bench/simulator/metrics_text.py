@@ -27,6 +27,8 @@ def render(settings: Settings, stats: Stats, engine: Engine) -> str:
     lines += _family("specdyno_simulated", "gauge", [({}, 1.0)])
     behind_ms = engine.behind_max_ns / 1e6
     lines += _family("specdyno_simulated_behind_max_ms", "gauge", [({}, behind_ms)])
+    late_s = engine.late_step_ns / 1e9
+    lines += _family("specdyno_simulated_late_seconds_total", "counter", [({}, late_s)])
     lines += _family("specdyno_simulated_speed", "gauge", [({}, float(clock.speed()))])
     return "\n".join(lines) + "\n"
 

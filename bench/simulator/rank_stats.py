@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from bench import clock
 from bench.simulator.log import log, rank_mark
 from bench.simulator.stats import QUEUE_BUCKETS_S, Histogram
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from bench.simulator.scheduler import Scheduler
     from bench.simulator.settings import Settings
     from bench.simulator.step import Chunk, Step
+
+
+BEHIND_S: Final = 0.02
+"""So late, of the world's time, the process is overloaded, and not just woken late."""
 
 
 @dataclass(slots=True)
@@ -69,6 +74,7 @@ class RankStats:
         self.retracted_input_tok = 0
         self.retracted_output_tok = 0
         self.behind_max_ns = 0
+        self.late_step_ns = 0  # never set back, as a counter
 
     # ------------------------------------------------------------------------ what has happened
 
@@ -155,9 +161,11 @@ class RankStats:
         self.total_accept_tok = self.total_forward_ct = self.behind_max_ns = 0
         self.evictable_tok = 0
 
-    def behind(self, late_ns: int) -> None:
-        """The process got to a step's end `late_ns` after it."""
+    def behind(self, late_ns: int, step_ns: int) -> None:
+        """The process got to the end of a step of `step_ns` by `late_ns` after it."""
         self.behind_max_ns = max(self.behind_max_ns, late_ns)
+        if clock.world_s(late_ns / 1e9) >= BEHIND_S:
+            self.late_step_ns += step_ns
 
     def _fold(self, now_ns: int, scheduler: Scheduler) -> None:
         tick = self._tick

@@ -267,7 +267,7 @@ class Scheduler:
 
     def _finish_step(self, step: Step) -> int:
         handled_ns = clock.now_ns()
-        self.stats.behind(handled_ns - step.end_ns)
+        self.stats.behind(handled_ns - step.end_ns, step.end_ns - step.start_ns)
         if step.kind == "prefill":
             batch = len(step.chunks)
             tokens = self._finish_prefill(step)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from bench.model import Plan
+    from bench.model import Launch, Plan
 
 
 class RunStatus(StrEnum):
@@ -184,7 +184,7 @@ def new_manifest(
         simulated=plan.simulated,
         speed=plan.speed,
         scenario_sha256=hashlib.sha256(scenario_text.encode()).hexdigest(),
-        plan=planned(plan),
+        plan=planned(plan.launches),
         plan_arguments=dict(plan_arguments or {}),
         sessions=(session,),
         started_at=session.started_at,
@@ -192,8 +192,8 @@ def new_manifest(
     )
 
 
-def planned(plan: Plan) -> tuple[PlannedLaunch, ...]:
-    """The plan by its labels, without anything that may hold a secret."""
+def planned(launches: Iterable[Launch]) -> tuple[PlannedLaunch, ...]:
+    """Launches by their labels, without anything that may hold a secret."""
     return tuple(
         PlannedLaunch(
             ordinal=launch.ordinal,
@@ -210,7 +210,7 @@ def planned(plan: Plan) -> tuple[PlannedLaunch, ...]:
                 for cell in launch.cells
             ),
         )
-        for launch in plan.launches
+        for launch in launches
     )
 
 

@@ -141,7 +141,7 @@ def load_run(folder: Path) -> StoredRun:
     return StoredRun(
         folder=folder,
         published=published,
-        status=_status(manifest, _writer_pid(folder)),
+        status=_status(manifest, writer_pid(folder)),
         manifest=manifest,
         measurements=tuple(measurements),
         comparisons=manifest.comparisons if published else (),
@@ -191,7 +191,7 @@ def can_retry(manifest: Manifest, folder: Path) -> bool:
 def abandoned_logs(out: Path) -> tuple[Path, ...]:
     """The folders of logs of every part-run below a results folder that no process is writing."""
     part_runs = (folder for folder in run_folders(out) if is_partial(folder))
-    return tuple(folder / LOGS for folder in part_runs if _writer_pid(folder) is None)
+    return tuple(folder / LOGS for folder in part_runs if writer_pid(folder) is None)
 
 
 def find_run(out: Path, name: str) -> Path:
@@ -236,7 +236,8 @@ def _age(run: RunSummary) -> tuple[str, str]:
     return run.run_id[:16], run.started_at or ""
 
 
-def _writer_pid(folder: Path) -> int | None:
+def writer_pid(folder: Path) -> int | None:
+    """The process that writes a part-run now; None: nobody does."""
     return lock_holder(folder / LOCK) if is_partial(folder) else None
 
 
@@ -256,7 +257,7 @@ def _summary(folder: Path) -> RunSummary:
         return RunSummary(
             run_id=run_id, folder=folder, status="damaged", published=published, note=str(error)
         )
-    pid = _writer_pid(folder)
+    pid = writer_pid(folder)
     note = None
     if published and can_retry(manifest, folder):
         note = "`bench resume --retry-failed` tries its failed launches again"

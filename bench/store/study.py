@@ -59,6 +59,11 @@ def read_study(folder: Path) -> Study:
         raise StoreError(f"{path} is damaged: {error}") from None
 
 
+def is_study(folder: Path) -> bool:
+    """Whether a run's folder holds the launches of a study."""
+    return (folder / STUDY).is_file()
+
+
 def find_study(out: Path, name: str) -> tuple[Path, Study]:
     """A study by its id, the beginning or end of that, or its folder.
 
@@ -71,5 +76,5 @@ def find_study(out: Path, name: str) -> tuple[Path, Study]:
 
 def studies_in(out: Path) -> list[Path]:
     """Folders of the studies below a results folder, finished or not, the oldest first."""
-    folders = (folder for folder in run_folders(out) if (folder / STUDY).is_file())
+    folders = (folder for folder in run_folders(out) if is_study(folder))
     return sorted(folders, key=run_id_of)

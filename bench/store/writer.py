@@ -32,6 +32,7 @@ from bench.store.manifest import (
     RunStatus,
     in_plan_order,
     missing_cell_ids,
+    planned,
     write_manifest,
 )
 from bench.store.parquet import concatenate, write_table
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         Cell,
         Comparison,
         Finding,
+        Launch,
         LaunchRecord,
         Measurement,
         RequestSample,
@@ -110,6 +112,15 @@ class RunWriter:
         else:
             launches = (*others, record)
         self._rewrite(replace(self.manifest, launches=launches))
+
+    def plan_launch(self, launch: Launch) -> None:
+        """Add a launch to the plan: a study's is made as it goes.
+
+        Raises:
+            DiskError: The disk refused.
+        """
+        plan = [*self.manifest.plan, *planned([launch])]
+        self._rewrite(replace(self.manifest, plan=tuple(plan)))
 
     def write_cell(
         self,

@@ -213,6 +213,14 @@ IN_A_CELL: dict[FindingKind, Planted] = {
             )
         }
     ),
+    K.SIMULATION_LATE: cell(
+        lambda: {
+            "simulated": True,
+            "telemetry": with_counter(
+                healthy_samples(), "specdyno_simulated_late_seconds_total", 3.0
+            ),
+        }
+    ),
     K.STREAM_COALESCED: cell(lambda: {"speculative": True, "samples": merged_samples()}),
     K.TOKENS_HIDDEN: cell(lambda: measured(slice(3, 5), tokens_before_first_event=True)),
     K.TOKENS_RETOKENIZED: cell(

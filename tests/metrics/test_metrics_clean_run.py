@@ -18,6 +18,7 @@ OF_A_BUSY_MACHINE = {
     K.CONCURRENCY_NOT_REACHED,
     K.CYCLE_DISAGREES,
     K.DRIFTING,
+    K.SIMULATION_LATE,
     K.STREAM_COALESCED,
     K.WINDOW_TOO_SHORT,
 }
@@ -40,7 +41,9 @@ def folder(tmp_path_factory):
 
 
 def was_busy(run):
-    """Whether the load worker's loop, a process like the simulated server, was late itself."""
+    """Whether the simulated server or the load worker's loop was late itself."""
+    if any(f.kind is K.SIMULATION_LATE for f in run.findings):
+        return True
     lags_ms = [m.client.loop_lag_p99_ms or 0.0 for m in run.measurements if m.client]
     return max(lags_ms, default=0.0) / run.speed > LATE_MS
 

@@ -1,6 +1,7 @@
 """The search against landscapes whose truth is known."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from benchmarks.landscapes_other import OTHER
 from benchmarks.landscapes_physics import KNOWN
 from tuner.predict import Knowledge, Predictor, Reading, points_of
 from tuner.space import Configuration
-from tuner.sweep import Rules, Search
+from tuner.sweep import Proposal, Rules, Search
 from tuner.sweep.policy import first_chain, off_of, worth_of_launching
 
 BY_NAME = {make(0).name: make for make in (*KNOWN, *OTHER)}
@@ -51,12 +52,12 @@ def play(search, speed, noise=0.0, seed=0, fails=()):
     while (proposal := search.ask()) is not None:
         asked.append(proposal)
         if proposal.configuration in fails:
-            search.fail(proposal.configuration)
+            search.fail(proposal, why="it crashed")
             continue
         steps = search.configurations[proposal.configuration].num_steps or 0
         value = speed(proposal.configuration) + noise * rng.standard_normal()
         length = np.log1p(np.cumsum(0.7 ** np.arange(1, 9)))[steps - 1] if steps else 0.0
-        search.tell(reading(proposal.configuration, value, length, len(asked)))
+        search.tell(reading(proposal.configuration, value, length, len(asked)), proposal)
     return asked
 
 
@@ -186,16 +187,57 @@ def test_a_failed_configuration_is_never_asked_for_again():
 def test_others_that_must_fail_alike_are_left_out():
     search = search_of(20)
     search.tell(reading(0))
-    search.fail(5, also=[4, 6])
+    search.fail(Proposal(configuration=5, why="search"), why="no memory", also=[4, 6])
     asked = play(search, lambda c: 4 + 0.1 * c, noise=0.01)
     assert not {4, 5, 6} & {p.configuration for p in asked}
 
 
 def test_a_baseline_that_fails_once_is_tried_again():
     search = search_of(12)
+    search.fail(search.ask(), why="it crashed")
     assert search.ask().configuration == 0
-    search.fail(0)
-    assert search.ask().configuration == 0
+    assert not search.excluded
+
+
+def test_what_failed_by_the_moments_fault_is_launched_once_more():
+    search = search_of(20)
+    search.tell(reading(0))
+    asked = search.ask()
+    search.fail(asked, why="the port was taken", again=True)
+    assert search.ask() == asked
+    search.fail(asked, why="the port was taken", again=True)
+    assert search.excluded == {asked.configuration: "the port was taken"}
+
+
+def test_fewer_launches_when_there_is_no_time_for_more():
+    search = search_of(40)
+    search.tell(reading(0))
+    search.limit(12)
+    asked = play(search, lambda c: 4 + 0.1 * c, noise=0.01)
+    assert len(asked) == 11
+    assert search.final is not None
+
+
+def test_a_search_taken_up_in_its_final_launches_what_is_left_of_it():
+    def speed(c):
+        return 4 + 0.1 * c
+
+    whole = search_of(14)
+    asked = play(whole, speed)
+    stop = next(i for i, p in enumerate(asked) if p.why == "final") + 1
+    again = search_of(14)
+    for p in asked[:stop]:
+        again.tell(whole.readings[asked.index(p)], p)
+    done = [replace(p, measured=True) for p in asked[:stop]]
+    again.take_up(whole.final, done)
+    assert play(again, speed) == asked[stop:]
+    assert again.conclude().best == whole.conclude().best
+
+
+def test_guests_come_when_the_final_is_over():
+    search = search_of(rules=Rules(budget=40, stop_below=0.002, guests=(1,)))
+    asked = play(search, lambda c: [4.0, 4.1, 4.2, 4.8, 4.3, 4.2, 4.1][c], noise=0.002)
+    assert (asked[-1].why, asked[-1].configuration) == ("guest", 1)
 
 
 def test_a_search_that_has_nothing_left_to_find_stops_early():

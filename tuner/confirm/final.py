@@ -80,7 +80,7 @@ class Conclusion:
     optimism: float
 
 
-def plan_final(
+def plan_final(  # noqa: PLR0913  # each is another thing; a record would only rename them
     knowledge: Knowledge,
     *,
     baseline: int,
@@ -88,6 +88,7 @@ def plan_final(
     launched: NDArray[np.bool_],
     allowed: NDArray[np.bool_],
     budget: int,
+    left: int,
     rng: np.random.Generator,
     present: int | None = None,
 ) -> FinalPlan | None:
@@ -100,6 +101,7 @@ def plan_final(
         launched: Which were.
         allowed: Which may be.
         budget: All launches of the study.
+        left: Launches that are left of it: what does not fit stays out, the present first.
         rng: Orders the blocks.
         present: What the user has in use.
     """
@@ -121,13 +123,24 @@ def plan_final(
         if near and best_off not in baselines:
             # Speculation may lose, and then its place is for the best without it.
             finalists, baselines = finalists[:1], [*baselines, best_off]
-    arms = list(dict.fromkeys([*baselines, *finalists, *([] if present is None else [present])]))
     pair = [baseline, finalists[0]]
+    wanted = [*pair, *baselines, *finalists, *([] if present is None else [present])]
+    arms = list(dict.fromkeys(wanted))
     blocks = max(LEAST_BLOCKS, round(FINAL_SHARE * budget / len(arms)))
+
+    def needed() -> int:
+        later = len(arms) if budget >= TWO_FROM else len(pair)
+        return len(arms) + (blocks - 1) * later
+
+    while needed() > left and (blocks > LEAST_BLOCKS or len(arms) > len(pair)):
+        if len(arms) > len(pair):
+            arms.pop()
+        else:
+            blocks -= 1
     return FinalPlan(
-        finalists=tuple(finalists),
-        baselines=tuple(baselines),
-        present=present,
+        finalists=tuple(c for c in finalists if c in arms),
+        baselines=tuple(c for c in baselines if c in arms),
+        present=present if present in arms else None,
         blocks=tuple(
             tuple(int(c) for c in rng.permutation(arms if b == 0 or budget >= TWO_FROM else pair))
             for b in range(blocks)

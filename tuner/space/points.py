@@ -134,7 +134,7 @@ def command_line(asked: Configuration, server: Server) -> tuple[str, ...]:
     words = [*server.arguments]
     if asked.algorithm is not None:
         words += ["--speculative-algorithm", asked.algorithm]
-        if asked.algorithm.upper() in _WITH_DRAFT:
+        if asked.algorithm.upper() in WITH_DRAFT:
             words += server.draft_arguments
         for option, number in (
             ("--speculative-num-steps", asked.num_steps),
@@ -175,7 +175,7 @@ def effective(asked: Configuration, server: Server) -> tuple[Configuration, str]
     return configuration, changed[0] if changed else "the same settings in other words"
 
 
-_WITH_DRAFT: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "DFLASH", "DSPARK"})
+WITH_DRAFT: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "DFLASH", "DSPARK"})
 
 
 def _effective_arguments(

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 BASELINE_EVERY: Final = 12  # launches: how often the baseline is launched again against drift
 FIRST_STEPS: Final = 5  # of the first chain: deep enough to tell of all shallower ones
-BASELINE_TRIES: Final = 2
+TRIES: Final = 2  # of the baseline, and of what failed by the moment's fault
+SEARCHING: Final = ("baseline", "first", "search")
 _NODES: Final = np.polynomial.hermite_e.hermegauss(15)
 
 
@@ -40,12 +41,14 @@ class Proposal:
         why: `baseline`, `first`, `search` or `final`.
         block: Of the final: which block of neighbouring launches.
         worth: Of a search: by how much the best is expected to be better after it, a log ratio.
+        measured: Of an earlier launch: whether it measured.
     """
 
     configuration: int
     why: str
     block: int | None = None
     worth: float | None = None
+    measured: bool = False
 
 
 def worth_of_launching(knowledge: Knowledge, allowed: NDArray[np.bool_]) -> Array:
@@ -77,6 +80,8 @@ class Rules:
         seed: Orders the final.
         first: Known-good configurations to launch first; none: a chain that tells of the others.
         present: What the user has in use, if it is not the baseline.
+        guests: Launched beside the best when the final is over, while launches are left: to know,
+            not to win.
         stop_below: The final begins when no launch is worth this much, a log ratio.
         least_launches: But not before this many.
         margin: Speedups within ± this share of 1 are SAME.
@@ -86,6 +91,7 @@ class Rules:
     seed: int = 0
     first: tuple[int, ...] = ()
     present: int | None = None
+    guests: tuple[int, ...] = ()
     stop_below: float = 0.0
     least_launches: int = 8
     margin: float = 0.02
@@ -112,25 +118,32 @@ class Search:
         self._off_of = off_of(self.configurations)
         self._rng = np.random.default_rng(rules.seed)
         self._first = list(rules.first) or first_chain(self.configurations)
+        self.excluded: dict[int, str] = {}
+        self.budget = rules.budget
         self._failed: Counter[int] = Counter()
-        self._excluded: set[int] = set()
+        self._again: Proposal | None = None
+        self._guests = [c for c in rules.guests if c != 0]
         self._launches = 0
         self._since_baseline = 0
         self._pending: list[Proposal] = []
         self._final_from = 0
+        self._met: list[tuple[int, int]] = []
 
     def ask(self) -> Proposal | None:
         """The next launch; None when the budget is spent or the final over."""
-        if self._launches >= self.rules.budget:
+        if self._launches >= self.budget:
             return None
+        if self._again is not None:
+            again, self._again = self._again, None
+            return again
         if self.final is None and self._since_baseline >= BASELINE_EVERY:
             self._since_baseline = 0
             return self._if_there_is_time(Proposal(configuration=0, why="baseline"))
-        if not self.readings and 0 not in self._excluded:
+        if not self.readings and 0 not in self.excluded:
             return Proposal(configuration=0, why="baseline")
         while self.final is None and self._first:
             known = self._first.pop(0)
-            if known not in self._excluded:
+            if known not in self.excluded:
                 return self._if_there_is_time(Proposal(configuration=known, why="first"))
         if self.final is None and self.knowledge is not None:
             worth = worth_of_launching(self.knowledge, self._allowed())
@@ -142,24 +155,80 @@ class Search:
             return self._begin_final() if over else self._if_there_is_time(proposal)
         return self._next_of_final()
 
-    def tell(self, reading: Reading) -> None:
-        """What a launch measured."""
-        self._launches += 1
-        self._since_baseline = 0 if reading.configuration == 0 else self._since_baseline + 1
+    def tell(self, reading: Reading, proposal: Proposal | None = None) -> None:
+        """What a launch measured.
+
+        Args:
+            reading: What.
+            proposal: The launch, where it matters whether it is the final's.
+        """
+        self._count(reading.configuration)
+        if proposal is not None and proposal.block is not None:
+            self._met.append((proposal.block, reading.configuration))
         self.readings.append(reading)
         self.knowledge = self._predictor.learn(self.readings)
 
-    def fail(self, configuration: int, also: Iterable[int] = ()) -> None:
-        """A launch that measured nothing, and others that must fail like it."""
+    def fail(
+        self, proposal: Proposal, *, why: str, also: Iterable[int] = (), again: bool = False
+    ) -> None:
+        """A launch that measured nothing.
+
+        Args:
+            proposal: The launch.
+            why: What is told of configurations that are not launched any more.
+            also: Others that must fail like it.
+            again: The moment's fault: the first time, the same is launched once more.
+        """
+        failed = proposal.configuration
+        self._count(failed)
+        self._failed[failed] += 1
+        if (again or failed == 0) and self._failed[failed] < TRIES:
+            self._again = proposal
+            return
+        for place in (failed, *also):
+            self.exclude(place, why)
+
+    def exclude(self, place: int, why: str) -> None:
+        """Launch a configuration no more, and do not hand it over."""
+        self.excluded.setdefault(place, why)
+        self._pending = [p for p in self._pending if p.configuration not in self.excluded]
+        self._guests = [c for c in self._guests if c not in self.excluded]
+
+    def limit(self, launches: int) -> None:
+        """Take fewer launches than the budget has: there is no time for more."""
+        self.budget = min(self.rules.budget, launches)
+
+    def take_up(self, final: FinalPlan | None, launched: Sequence[Proposal]) -> None:
+        """Go on after a stop, once all earlier launches were told or failed.
+
+        Args:
+            final: The plan of the final, if it had begun.
+            launched: All launches so far, failed ones included.
+        """
+        done = {p.configuration for p in launched}
+        self._first = [c for c in self._first if c not in done]
+        self._guests = [c for c in self._guests if ("guest", c) not in _whys(launched)]
+        if final is None:
+            return
+        self.final = final
+        in_search = [p for p in launched if p.why in SEARCHING]
+        self._final_from = sum(1 for p in in_search if p.measured)
+        self._pending = [
+            p
+            for p in _of_final(final)
+            if (p.block, p.configuration) not in self._met and p.configuration not in self.excluded
+        ]
+
+    def _count(self, configuration: int) -> None:
         self._launches += 1
-        self._failed[configuration] += 1
-        if configuration != 0 or self._failed[0] >= BASELINE_TRIES:
-            self._excluded |= {configuration, *also}
-        self._pending = [p for p in self._pending if p.configuration not in self._excluded]
+        self._since_baseline = 0 if configuration == 0 else self._since_baseline + 1
 
     def conclude(self) -> Conclusion | None:
-        """What to hand over; None without a final."""
-        if self.final is None:
+        """What to hand over; None before the final has measured a finalist and a baseline."""
+        launched = {reading.configuration for reading in self.readings}
+        if self.final is None or not (
+            launched & set(self.final.finalists) and launched & set(self.final.baselines)
+        ):
             return None
         return conclude(
             self._predictor,
@@ -169,13 +238,32 @@ class Search:
             margin=self.rules.margin,
         )
 
+    def final_measured(self) -> list[tuple[int, int]]:
+        """(block, configuration) of the final's launches that measured, in order."""
+        return list(self._met)
+
+    def search_gain(self, best: int, against: int) -> float | None:
+        """What the search's own launches of two configurations differ by; None without both."""
+        weights = self._predictor.points.weights
+        means = []
+        for place in (best, against):
+            found = [
+                r.log_value @ weights
+                for r in self.readings[: self._final_from]
+                if r.configuration == place and np.isfinite(r.log_value).all()
+            ]
+            if not found:
+                return None
+            means.append(float(np.mean(found)))
+        return means[0] - means[1]
+
     def _if_there_is_time(self, proposal: Proposal) -> Proposal | None:
         """The proposal, or the final if what is left is only enough for that."""
         plan = self._plan_final()
         if plan is None:
             return proposal
         needed = sum(len(block) for block in plan.blocks)
-        return proposal if self._launches + needed < self.rules.budget else self._begin_final()
+        return proposal if self._launches + needed < self.budget else self._begin_final()
 
     def _plan_final(self) -> FinalPlan | None:
         if self.knowledge is None:
@@ -188,9 +276,10 @@ class Search:
             off_of=self._off_of,
             launched=launched,
             allowed=self._allowed(),
-            budget=self.rules.budget,
+            budget=self.budget,
+            left=self.budget - self._launches,
             rng=self._rng,
-            present=self.rules.present,
+            present=None if self.rules.present in self.excluded else self.rules.present,
         )
 
     def _begin_final(self) -> Proposal | None:
@@ -198,20 +287,34 @@ class Search:
         if self.final is None:
             return None
         self._final_from = len(self.readings)
-        self._pending = [
-            Proposal(configuration=c, why="final", block=number)
-            for number, block in enumerate(self.final.blocks)
-            for c in block
-        ]
+        self._pending = _of_final(self.final)
         return self._next_of_final()
 
     def _next_of_final(self) -> Proposal | None:
-        return self._pending.pop(0) if self._pending else None
+        if self._pending:
+            return self._pending.pop(0)
+        if self.final is None:
+            return None
+        if self._guests:
+            return Proposal(configuration=self._guests.pop(0), why="guest")
+        return None
 
     def _allowed(self) -> NDArray[np.bool_]:
         allowed = np.ones(len(self.configurations), dtype=bool)
-        allowed[list(self._excluded)] = False
+        allowed[list(self.excluded)] = False
         return allowed
+
+
+def _of_final(final: FinalPlan) -> list[Proposal]:
+    return [
+        Proposal(configuration=c, why="final", block=number)
+        for number, block in enumerate(final.blocks)
+        for c in block
+    ]
+
+
+def _whys(launched: Sequence[Proposal]) -> set[tuple[str, int]]:
+    return {(p.why, p.configuration) for p in launched}
 
 
 def off_of(configurations: Sequence[Configuration]) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""From a launch of a configuration to what it says."""

@@ -1,0 +1,415 @@
+"""The space of a scenario: its configurations as arms, held against all that its plan knows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from bench.errors import InputError
+from bench.model import BASELINE
+from bench.plan.knowing import known_of
+from bench.plan.making import measure_of, planned_arms
+from bench.plan.points import points_of
+from bench.plan.trials import trial_ground, why_refused
+from bench.scenario import Arm, LoadedScenario, Speculative, split_arguments
+from bench.sglang.arguments import asked_text, parse_arguments
+from tuner.space.configuration import Configuration
+from tuner.space.points import (
+    Axes,
+    Illegal,
+    Server,
+    Setting,
+    Space,
+    effective,
+    settings_of,
+    survey,
+)
+from tuner.space.reading import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench.plan.making import Ground
+    from bench.plan.servers import PlannedArm
+    from tuner.space.schema import Tune
+
+MOST_CONFIGURATIONS: Final = 1500
+"""More are refused: the predictor holds every pair of them."""
+MOST_RAW: Final = 200_000
+_DRAFT_OPTIONS: Final = (
+    ("--speculative-draft-model-path", "speculative_draft_model_path"),
+    ("--speculative-draft-model-revision", "speculative_draft_model_revision"),
+)
+_OF_A_DRAFT: Final = frozenset(
+    {
+        "speculative_algorithm",
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        *(dest for _, dest in _DRAFT_OPTIONS),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What may be launched, and how.
+
+    Attributes:
+        space: The distinct legal configurations.
+        ground: What their launches stand on; its arms are `arms`.
+        arms: Of each configuration, in the space's order.
+        weights: Of the ground's points in the objective, summing to 1.
+        present: Place of what is in use now; None: the baseline.
+        known_good: Places of the arms that are launched first.
+        default: Place of what SGLang takes where only the algorithm is given; None: not legal
+            here, or not said.
+    """
+
+    space: Space
+    ground: Ground
+    arms: tuple[str, ...]
+    weights: tuple[float, ...]
+    present: int | None
+    known_good: tuple[int, ...]
+    default: int | None
+
+
+def candidates_of(
+    loaded: LoadedScenario,
+    tune: Tune,
+    *,
+    simulated: bool,
+    sim_hardware: str | None = None,
+) -> Candidates:
+    """The space of a scenario's `tune:` block.
+
+    Args:
+        loaded: The scenario.
+        tune: From `read_tune`.
+        simulated: Servers are simulated.
+        sim_hardware: A hardware card in place of the scenario's.
+
+    Raises:
+        ScenarioError: What is searched is too much, or nothing of it is legal.
+    """
+    arms = planned_arms(loaded, sim_hardware=sim_hardware)
+    like = _like(loaded, tune)
+    server = _server(loaded, arms, like, simulated=simulated)
+    axes = _axes(loaded, tune)
+    _require_few(loaded, axes)
+    space = survey(axes, server)
+    named = {
+        arm: _added(loaded, server, arm)
+        for arm in dict.fromkeys([*tune.known_good, *([tune.present] if tune.present else [])])
+    }
+    space = _with(space, named.values())
+    if len(space.configurations) > MOST_CONFIGURATIONS:
+        raise loaded.rejected(
+            "tune",
+            f"{len(space.configurations)} distinct configurations are too many; at most "
+            f"{MOST_CONFIGURATIONS} can be weighed against one another. Give fewer values, or put "
+            "settings that belong together into one axis of tune.bundles",
+        )
+    measured = _measured(loaded, tune, arms, simulated=simulated)
+    space, ground, names = _legal(
+        loaded, space, like, simulated=simulated, sim_hardware=sim_hardware, measured=measured
+    )
+    if all(c.algorithm is None for c in space.configurations):
+        told = "; ".join(f"{reason} ({rule})" for rule, _, reason in space.illegal)
+        raise loaded.rejected("tune", f"no speculative configuration is legal: {told}")
+    place = {c: at for at, c in enumerate(space.configurations)}
+    weights = [
+        (tune.workloads.get(p.workload.name, 1.0)) * (tune.loads.get(p.load.label, 1.0))
+        for p in ground.points
+    ]
+    return Candidates(
+        space=space,
+        ground=ground,
+        arms=names,
+        weights=tuple(weight / sum(weights) for weight in weights),
+        present=_place(loaded, place, named, tune.present),
+        known_good=tuple(
+            at for arm in tune.known_good if (at := _place(loaded, place, named, arm)) is not None
+        ),
+        default=_default(place, server, axes),
+    )
+
+
+# --------------------------------------------------------------------------------- what is common
+
+
+def _like(loaded: LoadedScenario, tune: Tune) -> str | None:
+    """The arm whose draft, and whose acceptance in simulations, all speculative ones have.
+
+    What is in use now, else the first known good, else the speculative arms, if they agree.
+    """
+    arms = loaded.scenario.arms
+    speculative = [name for name, arm in arms.items() if arm.speculative is not None]
+    named = [name for name in (tune.present, *tune.known_good) if name in speculative]
+    drafts = {(arms[name].draft, arms[name].sim.acceptance) for name in named or speculative}
+    if len(drafts) > 1:
+        raise loaded.rejected(
+            "tune",
+            f"the arms {', '.join(named or speculative)} have different drafts, and one search is "
+            "of one draft. Name an arm that has it: tune.present, or tune.known_good: [ARM]",
+        )
+    return next(iter(named or speculative), None)
+
+
+def _server(
+    loaded: LoadedScenario,
+    arms: dict[str, PlannedArm],
+    like: str | None,
+    *,
+    simulated: bool,
+) -> Server:
+    baseline = arms[BASELINE]
+    if baseline.is_speculative:
+        raise loaded.rejected("arms.baseline.speculative", "the baseline does not speculate")
+    return Server(
+        arguments=baseline.server.arguments,
+        draft_arguments=_draft_words(loaded, arms, like),
+        environment=baseline.server.environment,
+        known=known_of(loaded.scenario, baseline.server, simulated=simulated),
+    )
+
+
+def _draft_words(
+    loaded: LoadedScenario, arms: dict[str, PlannedArm], like: str | None
+) -> tuple[str, ...]:
+    """The words that name the draft model."""
+    if like is not None:
+        asked = parse_arguments(arms[like].server.arguments)
+        given = [(option, asked_text(asked, dest)) for option, dest in _DRAFT_OPTIONS]
+        return tuple(word for option, value in given if value for word in (option, value))
+    draft = loaded.scenario.draft
+    return () if draft is None else ("--speculative-draft-model-path", draft.path)
+
+
+def _axes(loaded: LoadedScenario, tune: Tune) -> Axes:
+    bundles = [
+        [
+            Setting(
+                arguments=tuple(
+                    (option, word) for option, word in b.arguments.items() if word is not None
+                ),
+                environment=tuple((n, w) for n, w in b.environment.items() if w is not None),
+            )
+            for b in axis.values()
+        ]
+        for axis in tune.bundles.values()
+    ]
+    _require_once(loaded, tune)
+    settings = settings_of(tune.arguments, tune.environment, bundles)
+    return Axes(
+        algorithms=tune.algorithm,
+        num_steps=numbers(tune.num_steps),
+        eagle_topk=numbers(tune.eagle_topk),
+        num_draft_tokens=numbers(tune.num_draft_tokens),
+        # The first is the user's own: nothing beside the scenario's arguments.
+        settings=tuple(dict.fromkeys((Setting(), *settings))),
+    )
+
+
+def _require_once(loaded: LoadedScenario, tune: Tune) -> None:
+    """Raise for a variable or option that two axes set."""
+    owners: Counter[str] = Counter([*tune.arguments, *tune.environment])
+    for axis in tune.bundles.values():
+        owners.update({n for b in axis.values() for n in (*b.arguments, *b.environment)})
+    twice = [name for name, count in owners.items() if count > 1]
+    if twice:
+        raise loaded.rejected(
+            "tune.bundles", f"{twice[0]} is set by two axes. Leave it in one of them"
+        )
+
+
+def _require_few(loaded: LoadedScenario, axes: Axes) -> None:
+    raw = len(axes.settings) * (
+        1
+        + len(axes.algorithms)
+        * len(axes.num_steps)
+        * len(axes.eagle_topk)
+        * len(axes.num_draft_tokens)
+    )
+    if raw > MOST_RAW:
+        raise loaded.rejected(
+            "tune",
+            f"{raw} raw points ({len(axes.settings)} settings) are too many; at most {MOST_RAW} "
+            "are looked at. Give fewer values",
+        )
+
+
+def _measured(
+    loaded: LoadedScenario, tune: Tune, arms: dict[str, PlannedArm], *, simulated: bool
+) -> frozenset[tuple[str, str]] | None:
+    """Which cells have a weight; None: all."""
+    if not tune.workloads and not tune.loads:
+        return None
+    scenario = loaded.scenario
+    points = points_of(scenario, measure_of(scenario, simulated=simulated), arms)
+    labels = {point.load.label for point in points}
+    for load in tune.loads:
+        if load not in labels:
+            raise loaded.rejected(
+                f"tune.loads.{load}",
+                f"no load is called {load}. There are: {', '.join(sorted(labels))}",
+            )
+    return frozenset(
+        (point.workload.name, point.load.label)
+        for point in points
+        if (not tune.workloads or point.workload.name in tune.workloads)
+        and (not tune.loads or point.load.label in tune.loads)
+    )
+
+
+# ------------------------------------------------------------------------- configurations as arms
+
+
+def _added(loaded: LoadedScenario, server: Server, name: str) -> Configuration | None:
+    """An arm of the scenario as a configuration; None: it is the baseline's.
+
+    Raises:
+        ScenarioError: It differs by more than a configuration can, or is not legal.
+    """
+    asked = loaded.scenario.arms[name]
+    speculative = asked.speculative
+    common = dict(loaded.scenario.arms[BASELINE].environment)
+    wanted = Configuration(
+        algorithm=speculative.algorithm if speculative else None,
+        num_steps=speculative.num_steps if speculative else None,
+        eagle_topk=speculative.eagle_topk if speculative else None,
+        num_draft_tokens=speculative.num_draft_tokens if speculative else None,
+        arguments=_options(loaded, name),
+        environment=tuple(
+            sorted((n, str(v)) for n, v in asked.environment.items() if common.get(n) != v)
+        ),
+    )
+    outcome = effective(wanted, server)
+    if isinstance(outcome, Illegal):
+        raise loaded.rejected(f"arms.{name}", f"{outcome.reason} ({outcome.rule})")
+    return outcome[0]
+
+
+def _options(loaded: LoadedScenario, name: str) -> tuple[tuple[str, str], ...]:
+    """An arm's own arguments as (option, value)."""
+    if name == BASELINE:
+        return ()
+    options: list[tuple[str, str]] = []
+    for word in split_arguments(loaded.scenario.arms[name].arguments):
+        if word.startswith("--"):
+            option, equals, value = word.partition("=")
+            options.append((option, value if equals else "true"))
+        elif options and options[-1][1] == "true":
+            options[-1] = (options[-1][0], word)
+        else:
+            raise loaded.rejected(
+                f"arms.{name}.arguments",
+                f"{word!r}: a search knows options with one value. Move it to server.arguments",
+            )
+    return tuple(sorted(options))
+
+
+def _with(space: Space, added: Iterable[Configuration | None]) -> Space:
+    more = [c for c in added if c is not None and c not in space.configurations]
+    return replace(space, configurations=(*space.configurations, *dict.fromkeys(more)))
+
+
+def _place(
+    loaded: LoadedScenario,
+    place: dict[Configuration, int],
+    named: dict[str, Configuration | None],
+    arm: str | None,
+) -> int | None:
+    if arm is None:
+        return None
+    configuration = named[arm]
+    at = None if configuration is None else place.get(configuration)
+    if configuration is not None and at is None:
+        raise loaded.rejected(f"arms.{arm}", "SGLang would not start with it here")
+    return at or None  # the baseline takes part anyway
+
+
+def _default(place: dict[Configuration, int], server: Server, axes: Axes) -> int | None:
+    outcome = effective(Configuration(algorithm=axes.algorithms[0]), server)
+    return None if isinstance(outcome, Illegal) else place.get(outcome[0])
+
+
+def _legal(
+    loaded: LoadedScenario,
+    space: Space,
+    like: str | None,
+    *,
+    simulated: bool,
+    sim_hardware: str | None,
+    measured: frozenset[tuple[str, str]] | None,
+) -> tuple[Space, Ground, tuple[str, ...]]:
+    """The space without what the scenario's loads and ranks forbid, its ground, its arms."""
+    names = tuple(arm_name(at, c) for at, c in enumerate(space.configurations))
+    arms = {
+        name: _arm(loaded, c, like) for name, c in zip(names, space.configurations, strict=True)
+    }
+    scenario = loaded.scenario.model_copy(update={"arms": arms})
+    ground = trial_ground(
+        LoadedScenario(scenario=scenario, source=loaded.source),
+        simulated=simulated,
+        sim_hardware=sim_hardware,
+        measured=measured,
+    )
+    kept: list[int] = []
+    refused: dict[str, list[str]] = {}
+    for at, name in enumerate(names):
+        why = why_refused(ground, name)
+        if why is None:
+            kept.append(at)
+        elif at == 0:
+            raise InputError(f"the baseline cannot be measured: {why}")
+        else:
+            rule = (re.findall(r"\(rule (\w+)", why) or ["here"])[0]
+            refused.setdefault(rule, []).append(why)
+    illegal = (*space.illegal, *((r, len(w), w[0]) for r, w in refused.items()))
+    space = replace(
+        space, configurations=tuple(space.configurations[at] for at in kept), illegal=illegal
+    )
+    return space, ground, tuple(names[at] for at in kept)
+
+
+def arm_name(place: int, configuration: Configuration) -> str:
+    """The arm of a configuration in the run's tables: `baseline`, `c017-eagle3-3-1-4`."""
+    if place == 0:
+        return BASELINE
+    words = configuration.label.lower().replace("nccl_", "")
+    slug = re.sub(r"[^a-z0-9.]+", "-", words).strip("-.")[:40].rstrip("-.")
+    return f"c{place:03d}-{slug}"
+
+
+def _arm(loaded: LoadedScenario, configuration: Configuration, like: str | None) -> Arm:
+    """A configuration as an arm of the scenario."""
+    arms = loaded.scenario.arms
+    baseline = arms[BASELINE]
+    if configuration.algorithm is None and not any(configuration.setting):
+        return baseline
+    given: dict[str, object] = {
+        "arguments": (
+            *baseline.arguments,
+            *(o if v == "true" else f"{o} {shlex.quote(v)}" for o, v in configuration.arguments),
+        ),
+        "environment": {**baseline.environment, **dict(configuration.environment)},
+        "sim": baseline.sim,
+    }
+    if configuration.algorithm is not None:
+        given["speculative"] = Speculative(
+            algorithm=configuration.algorithm,
+            num_steps=configuration.num_steps,
+            eagle_topk=configuration.eagle_topk,
+            num_draft_tokens=configuration.num_draft_tokens,
+        )
+        if like is not None:
+            model = arms[like]
+            given["sim"] = model.sim
+            if "draft" in model.model_fields_set and configuration.algorithm.upper() != "NGRAM":
+                given["draft"] = model.draft
+    return Arm(**given)  # type: ignore[arg-type]  # each is what its field takes

@@ -1,0 +1,223 @@
+"""Sweeps begun, and taken up again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import clock
+from bench.errors import StoreError
+from bench.plan.trials import trial_launch, trial_plan
+from bench.provenance import fingerprint, redact_argv, redact_text
+from bench.runner.inputs import require_inputs, require_keys
+from bench.scenario import load_scenario
+from bench.store import (
+    check_resumable,
+    create_run,
+    find_run,
+    load_run,
+    new_manifest,
+    new_run_id,
+    new_session,
+    open_part_run,
+)
+from bench.store.study import read_study
+from tuner.space.candidates import candidates_of
+from tuner.space.reading import read_tune
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.scenario import LoadedScenario
+    from bench.store import Manifest, RunWriter
+    from tuner.space.candidates import Candidates
+    from tuner.space.schema import Tune
+
+STUDY_KEY: Final = "study"
+"""In a manifest's plan arguments: the run is a study's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a sweep is made from.
+
+    Attributes:
+        scenario: The scenario's file.
+        simulated: `--sim`.
+        sim_hardware: `--sim-hardware`.
+        overrides: `--set`.
+        launches: `--launches`; None: as `tune.budget` has it.
+        hours: `--hours`, of the clock; None likewise.
+        workers: `--workers`.
+    """
+
+    scenario: Path
+    simulated: bool = False
+    sim_hardware: str | None = None
+    overrides: tuple[str, ...] = ()
+    launches: int | None = None
+    hours: float | None = None
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A sweep before its first launch.
+
+    Attributes:
+        asked: What it is made from.
+        loaded: The scenario.
+        tune: Its `tune:` block.
+        candidates: What may be launched.
+    """
+
+    asked: Asked
+    loaded: LoadedScenario
+    tune: Tune
+    candidates: Candidates
+
+    @property
+    def launches(self) -> int:
+        """All launches that it may take, the final's included."""
+        return self.asked.launches or self.tune.budget.launches
+
+    @property
+    def hours(self) -> float | None:
+        """Hours of the clock that it may take; None: as many as the launches need."""
+        return self.asked.hours or self.tune.budget.hours
+
+    @property
+    def launch_s(self) -> float:
+        """What one launch is expected to take, in seconds of the world."""
+        return trial_launch(
+            self.candidates.ground, self.candidates.arms[0], pair=0, ordinal=0
+        ).estimated_s
+
+
+def prepare(asked: Asked) -> Prepared:
+    """Read the scenario and lay out its space.
+
+    Raises:
+        InputError: What is wrong with the scenario or an option; nothing was started.
+    """
+    loaded = load_scenario(asked.scenario, asked.overrides)
+    tune = read_tune(loaded)
+    candidates = candidates_of(
+        loaded, tune, simulated=asked.simulated, sim_hardware=asked.sim_hardware
+    )
+    return Prepared(asked=asked, loaded=loaded, tune=tune, candidates=candidates)
+
+
+def start_sweep(prepared: Prepared, out: Path, *, command_line: Sequence[str]) -> RunWriter:
+    """Begin the run of a sweep below `out`; sets the clock's speed.
+
+    Raises:
+        InputError: What it reads cannot be read.
+        DiskError: The folder cannot be written.
+    """
+    candidates = prepared.candidates
+    drafting = next(
+        at for at, c in enumerate(candidates.space.configurations) if c.algorithm is not None
+    )
+    plan = trial_plan(
+        candidates.ground,
+        [
+            trial_launch(candidates.ground, candidates.arms[place], pair=0, ordinal=place)
+            for place in (0, drafting)
+        ],
+    )
+    require_keys(plan)
+    require_inputs(plan, candidates.ground.loaded)
+    clock.set_speed(plan.speed)
+    return create_run(
+        out,
+        scenario_text=redact_text(prepared.loaded.source.text),
+        manifest=_manifest(prepared, command_line),
+    )
+
+
+def resume_sweep(
+    name: str,
+    out: Path,
+    *,
+    command_line: Sequence[str],
+    launches: int | None = None,
+    hours: float | None = None,
+) -> tuple[Prepared, RunWriter]:
+    """Take up a sweep that was stopped.
+
+    Args:
+        name: The study: its id, the beginning or end of that, or its folder.
+        out: The results folder.
+        command_line: The command, for the manifest.
+        launches: Another budget than it was begun with.
+        hours: Likewise, for this sitting.
+
+    Raises:
+        StoreError: There is no such study, it is over or being written, or scenario, options,
+            specdyno or machine are not what it was begun with.
+    """
+    folder = find_run(out, name)
+    study = read_study(folder)
+    manifest = load_run(folder).manifest
+    if manifest.status == "complete":
+        raise StoreError(
+            f"{study.study_id} is complete.", hint=f"`tuner show {study.study_id}` has its answer."
+        )
+    writer = open_part_run(folder)
+    try:
+        asked = replace(
+            _asked_of(writer.manifest, folder),
+            launches=launches or study.launches_budget,
+            hours=hours or study.hours_budget,
+        )
+        prepared = prepare(asked)
+        clock.set_speed(prepared.candidates.ground.speed)
+        check_resumable(writer.manifest, _manifest(prepared, command_line))
+        writer.begin_session(new_session(redact_argv(command_line)))
+    except BaseException:
+        writer.close()
+        raise
+    return prepared, writer
+
+
+def _asked_of(manifest: Manifest, folder: Path) -> Asked:
+    stored = manifest.plan_arguments
+    scenario = Path(stored["scenario"])
+    if not scenario.is_file():
+        raise StoreError(
+            f"cannot resume {manifest.run_id}: its scenario {scenario} is not there any more.",
+            hint=f"Put it back; a copy is {folder / 'scenario.yaml'}.",
+        )
+    return Asked(
+        scenario=scenario,
+        simulated=stored["simulated"],
+        sim_hardware=stored["sim_hardware"],
+        overrides=tuple(stored["overrides"]),
+        workers=stored["workers"],
+    )
+
+
+def _manifest(prepared: Prepared, command_line: Sequence[str]) -> Manifest:
+    asked = prepared.asked
+    plan = trial_plan(prepared.candidates.ground, [])
+    arguments: dict[str, Any] = asdict(asked)
+    for budget in ("launches", "hours"):  # may be another when it is taken up
+        del arguments[budget]
+    return new_manifest(
+        plan,
+        run_id=new_run_id(plan.scenario),
+        scenario_text=redact_text(prepared.loaded.source.text),
+        command_line=redact_argv(command_line),
+        fingerprint=fingerprint(),
+        plan_arguments={
+            **arguments,
+            "scenario": str(asked.scenario.absolute()),
+            "overrides": [redact_text(override) for override in asked.overrides],
+            "attach": [],
+            "only": [],
+            "add_pairs": 0,
+            STUDY_KEY: True,
+        },
+    )

@@ -1,0 +1,506 @@
+"""The sweep itself: launches one after another, each stored before the next begins."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from bench import clock
+from bench.errors import BenchError, DiskError, Interrupted, LoadError, ServerError
+from bench.model import BASELINE, Finding
+from bench.model.study import StudyTrial, TrialState
+from bench.plan.trials import trial_launch, trial_plan
+from bench.runner import Noted, open_bench, publish
+from bench.runner.events import CellFinished
+from bench.runner.runs import end_orphans, launch_failed
+from bench.sglang.arguments import asked_text, parse_arguments, whole_number
+from bench.sglang.failures import Action, FailureClass
+from bench.store.study import read_study, write_study
+from tuner.confirm import FinalPlan
+from tuner.evaluate.readings import Measured, measured, reading_of
+from tuner.predict import Predictor, points_of
+from tuner.study.journal import Journal, open_journal
+from tuner.study.lease import (
+    Condition,
+    as_attribute,
+    here,
+    judge,
+    now_s,
+    own_lease,
+    read_attribute,
+    renewed,
+)
+from tuner.sweep.neighbours import must_fail_too
+from tuner.sweep.policy import Proposal, Rules, Search
+from tuner.sweep.recording import accept_lengths, gain_of, study_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bench.model import Launch, Plan
+    from bench.model.study import Study
+    from bench.runner import Bench
+    from bench.runner.events import Event
+    from bench.store import RunWriter
+    from tuner.space.candidates import Candidates
+    from tuner.sweep.beginning import Prepared
+
+SIMULATED_NOTE: Final = (
+    "The simulated server and the predictor share their physics: how well predictions come out "
+    "here says nothing of a real machine."
+)
+_NO_FIGURE: Final = "no cell of the launch has a valid figure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarting:
+    """A launch of the study begins."""
+
+    trial: StudyTrial
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    """A launch of the study is over."""
+
+    trial: StudyTrial
+    label: str
+    study: Study
+
+
+SweepEvent = TrialStarting | TrialEnded
+
+
+class Sweep:
+    """A sweep over one study: the search, its launches, its record.
+
+    Args:
+        prepared: The space and the budget.
+        writer: The open run folder: a new one, or a part-run taken up again.
+        on_event: Told of every step of the bench.
+        on_trial: Told of every launch of the study.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        writer: RunWriter,
+        *,
+        on_event: Callable[[Event], None],
+        on_trial: Callable[[SweepEvent], None],
+    ) -> None:
+        self._prepared = prepared
+        self._writer = writer
+        self._on_event = on_event
+        self._on_trial = on_trial
+        self._candidates = prepared.candidates
+        self._weights = np.array(prepared.candidates.weights)
+        self._positions = max(
+            (c.num_steps or 1 for c in self._candidates.space.configurations), default=1
+        )
+        self._search = _search_of(prepared)
+        self._notes: list[str] = [SIMULATED_NOTE] if prepared.asked.simulated else []
+        self._trials: list[StudyTrial] = []
+        self._launches: list[Launch] = []
+        self._failures: list[Finding] = []
+        self._began_ns = clock.now_ns()
+        self._lease = own_lease()
+        self._journal = self._opened()
+        self._take_up()
+
+    # -- what there is already
+
+    def _opened(self) -> Journal:
+        folder = self._writer.folder
+        known: tuple[StudyTrial, ...] = ()
+        with suppress(BenchError):
+            known = read_study(folder).trials
+        return open_journal(
+            folder, self._writer.run_id, self._candidates.space.configurations, known
+        )
+
+    def _take_up(self) -> None:
+        """Tell the search what earlier sittings measured; close what a killed one left."""
+        leases = {n: read_attribute(found) for n, found in self._journal.leases().items()}
+        machine = here(lease.pid for lease in leases.values() if lease is not None)
+        judged = {j.number: j for j in judge(leases, now_s(), machine)}
+        # Nobody else has the run's lock: even a lease that cannot be judged is nobody's.
+        stale = self._journal.close_stale(
+            {n: j.why for n, j in judged.items() if j.condition is not Condition.LIVING}
+        )
+        if stale:
+            self._on_event(
+                Noted(
+                    text=f"launch {stale[0].number} was cut off ({stale[0].failure}); what it "
+                    "had not finished is measured again"
+                )
+            )
+        done: list[Proposal] = []
+        for trial in self._journal.trials():
+            launch = self._launch(trial)
+            self._launches.append(launch)
+            self._trials.append(trial)
+            proposal = Proposal(
+                configuration=trial.configuration,
+                why=trial.why,
+                block=trial.block,
+                worth=trial.worth,
+                measured=trial.state is TrialState.MEASURED,
+            )
+            if trial.state is TrialState.STALE:
+                done += self._of_stale(trial, proposal, launch)
+                continue
+            done.append(proposal)
+            if trial.state is TrialState.FAILED:
+                self._search.fail(
+                    proposal,
+                    why=trial.failure or "it failed",
+                    also=trial.also_excluded,
+                    again=_is_of_the_moment(trial.failure_class),
+                )
+            else:
+                self._tell(trial, proposal, self._figures(launch))
+        final = self._journal.final()
+        self._search.take_up(None if final is None else _final_of(final), done)
+
+    def _of_stale(self, trial: StudyTrial, proposal: Proposal, launch: Launch) -> list[Proposal]:
+        """What a launch that was cut off had finished counts, as far as it goes."""
+        found = self._figures(launch)
+        if not found.has_value:
+            return []
+        whole = all(value is not None for value in found.value)
+        self._trials[-1] = replace(
+            trial,
+            value=found.value,
+            accept_len_tok=found.accept_len_tok,
+            ttft_p99_ms=found.ttft_p99_ms,
+            tpot_p99_ms=found.tpot_p99_ms,
+            breaks=found.breaks,
+        )
+        self._tell(trial, proposal if whole else replace(proposal, block=None), found)
+        return [replace(proposal, measured=whole)]
+
+    # -- going on
+
+    async def run(self) -> Path:
+        """Launch what is worth a launch, then hold the final, and publish.
+
+        Returns:
+            The published folder.
+
+        Raises:
+            Interrupted: Ctrl-C or TERM.
+            ServerError: The baseline cannot be measured, or nothing speculative can.
+            MachineError: A server would not end, or the load worker died again and again.
+            DiskError: Results cannot be written.
+
+        Whatever is raised, every finished cell is kept for `tuner resume`.
+        """
+        ground, writer = self._candidates.ground, self._writer
+        cells = len(ground.points)
+        try:
+            self._record("running")
+            first = [trial_launch(ground, BASELINE, pair=0, ordinal=0)]
+            await end_orphans(trial_plan(ground, first), writer, self._on_event)
+            async with open_bench(
+                writer,
+                gpus=ground.loaded.scenario.server.gpus,
+                cells_total=cells * self._prepared.launches,
+                on_event=self._heard,
+            ) as bench:
+                await bench.prove_client(
+                    trial_plan(ground, first), workers=self._prepared.asked.workers
+                )
+                while (proposal := self._next()) is not None:
+                    await self._trial(bench, proposal)
+            return self._published()
+        except BenchError as error:
+            with suppress(DiskError):
+                self._record("interrupted")
+                writer.mark("interrupted" if isinstance(error, Interrupted) else "failed")
+            raise
+
+    def _next(self) -> Proposal | None:
+        self._search.limit(len(self._counted()) + self._launches_left())
+        proposal = self._search.ask()
+        if self._search.final is not None and self._journal.final() is None:
+            self._journal.put_final(msgspec.to_builtins(self._search.final))
+        if 0 in self._search.excluded:
+            why = self._search.excluded[0]
+            raise ServerError(
+                f"the baseline failed twice, and without it nothing can be compared: {why}",
+                hint="`bench run SCENARIO --only arm=baseline` shows what is wrong with it.",
+            )
+        return proposal
+
+    def _counted(self) -> list[StudyTrial]:
+        return [t for t in self._trials if t.state is not TrialState.STALE]
+
+    def _launches_left(self) -> int:
+        """How many more launches the hours allow, by what those so far took."""
+        if self._prepared.hours is None:
+            return self._prepared.launches
+        took = [
+            t.launch_s + t.measured_s
+            for t in self._trials
+            if t.launch_s is not None and t.measured_s is not None
+        ]
+        speed = self._candidates.ground.speed
+        each_s = float(np.mean(took)) if took else self._prepared.launch_s * speed
+        left_s = self._prepared.hours * 3600 - (clock.now_ns() - self._began_ns) / 1e9
+        return max(0, math.floor(left_s / each_s))
+
+    async def _trial(self, bench: Bench, proposal: Proposal) -> None:
+        trial = self._begun(proposal)
+        launch = self._launch(trial)
+        self._launches.append(launch)
+        self._trials.append(trial)
+        self._writer.plan_launch(launch)
+        self._record("running")
+        label = self._candidates.space.configurations[trial.configuration].label
+        self._on_trial(TrialStarting(trial=trial, label=label))
+        began_ns = clock.now_ns()
+        error: BenchError | None = None
+        try:
+            await bench.measure(launch, launches=self._search.budget)
+            await bench.close_server()
+        except (ServerError, LoadError) as found:
+            error = found
+            await bench.close_server(failure=str(found))
+        self._ended(trial, launch, proposal, began_ns, error)
+        self._record("running")
+        self._on_trial(
+            TrialEnded(trial=self._trials[-1], label=label, study=self._study("running"))
+        )
+
+    def _begun(self, proposal: Proposal) -> StudyTrial:
+        knowledge = self._search.knowledge
+        place = proposal.configuration
+        gain = sd = lengths = None
+        if knowledge is not None:
+            gain, of_it = knowledge.difference(place, 0)
+            sd = math.hypot(of_it, knowledge.launch_sd)
+            lengths = accept_lengths(
+                knowledge, place, self._candidates.space.configurations[place]
+            )
+        none = (None,) * len(self._candidates.ground.points)
+        return self._journal.begin(
+            StudyTrial(
+                number=0,
+                configuration=place,
+                why=proposal.why,
+                block=proposal.block,
+                worth=proposal.worth,
+                state=TrialState.RUNNING,
+                launch_id=None,
+                failure_class=None,
+                failure=None,
+                also_excluded=(),
+                started_at=clock.utc_now().isoformat(),
+                ended_at=None,
+                launch_s=None,
+                measured_s=None,
+                predicted_gain=gain,
+                predicted_gain_sd=sd,
+                predicted_accept_len_tok=lengths,
+                value=none,
+                accept_len_tok=none,
+                ttft_p99_ms=none,
+                tpot_p99_ms=none,
+                memory_headroom_gib=None,
+                gain=None,
+                breaks=(),
+                marks=(),
+            ),
+            lease=as_attribute(self._lease),
+        )
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, CellFinished) and self._trials:
+            self._lease = renewed(self._lease)
+            self._journal.renew(self._trials[-1].number, as_attribute(self._lease))
+        self._on_event(event)
+
+    def _ended(
+        self,
+        trial: StudyTrial,
+        launch: Launch,
+        proposal: Proposal,
+        began_ns: int,
+        error: BenchError | None,
+    ) -> None:
+        """Store what became of a launch, and tell the search."""
+        found = self._figures(launch)
+        records = [r for r in self._writer.launches() if r.ordinal == launch.ordinal]
+        record = records[-1] if records else None
+        ready_ns = None if record is None else record.ready_ns
+        ended = replace(
+            trial,
+            launch_id=None if record is None else record.launch_id,
+            ended_at=clock.utc_now().isoformat(),
+            launch_s=None if ready_ns is None else (ready_ns - began_ns) / 1e9,
+            measured_s=None if ready_ns is None else (clock.now_ns() - ready_ns) / 1e9,
+            value=found.value,
+            accept_len_tok=found.accept_len_tok,
+            ttft_p99_ms=found.ttft_p99_ms,
+            tpot_p99_ms=found.tpot_p99_ms,
+            breaks=found.breaks,
+            marks=found.marks,
+        )
+        if error is None and found.has_value:
+            ended = replace(ended, state=TrialState.MEASURED)
+            self._tell(ended, proposal, found)
+            ended = replace(
+                ended,
+                gain=gain_of(self._search.readings, -1, self._weights),
+            )
+        else:
+            ended = self._failed(ended, proposal, error)
+            if error is not None:
+                self._failures.append(launch_failed(self._writer, launch, error))
+        self._trials[-1] = ended
+        self._journal.end(ended)
+
+    def _failed(
+        self, trial: StudyTrial, proposal: Proposal, error: BenchError | None
+    ) -> StudyTrial:
+        failure: FailureClass | None = getattr(error, "failure_class", None)
+        why = _NO_FIGURE if error is None else str(error).splitlines()[0]
+        also, because = must_fail_too(
+            trial.configuration, failure, self._candidates.space.configurations
+        )
+        again = isinstance(error, LoadError) or _is_of_the_moment(failure)
+        self._search.fail(proposal, why=why, again=again)
+        if trial.configuration in self._search.excluded:
+            for place in also:
+                self._search.exclude(place, because)
+        else:
+            also = ()
+        return replace(
+            trial,
+            state=TrialState.FAILED,
+            failure_class=None if failure is None else failure.value,
+            failure=why,
+            also_excluded=also,
+        )
+
+    def _tell(self, trial: StudyTrial, proposal: Proposal, found: Measured) -> None:
+        place = trial.configuration
+        self._search.tell(
+            reading_of(
+                found,
+                self._candidates.space.configurations[place],
+                place=place,
+                at=float(trial.number),
+                positions=self._positions,
+            ),
+            proposal,
+        )
+        if found.breaks and place != 0:
+            self._search.exclude(place, f"breaks a limit: {found.breaks[0]}")
+
+    # -- one launch
+
+    def _launch(self, trial: StudyTrial) -> Launch:
+        arm = self._candidates.arms[trial.configuration]
+        before = Counter(launch.arm for launch in self._launches)
+        return trial_launch(self._candidates.ground, arm, pair=before[arm], ordinal=trial.number)
+
+    def _figures(self, launch: Launch) -> Measured:
+        ids = {cell.cell_id for cell in launch.cells}
+        return measured(
+            launch.cells,
+            [m for m in self._writer.measurements() if m.cell_id in ids],
+            [f for f in self._writer.findings() if f.cell_id in ids],
+            objective=self._prepared.tune.objective,
+            constraints=self._prepared.tune.constraints,
+        )
+
+    # -- the record
+
+    def _study(self, status: str) -> Study:
+        return study_of(
+            self._prepared,
+            self._search,
+            self._trials,
+            self._writer.manifest,
+            status=status,
+            notes=self._notes,
+        )
+
+    def _record(self, status: str) -> None:
+        write_study(self._writer.folder, self._study(status))
+
+    def _published(self) -> Path:
+        if not any(t.state is TrialState.MEASURED for t in self._trials):
+            raise ServerError("no launch was measured.", hint="`tuner show` tells why of each.")
+        self._record("complete")
+        return publish(self._plan(), self._writer, self._failures, compared=False)
+
+    def _plan(self) -> Plan:
+        return trial_plan(self._candidates.ground, self._launches)
+
+
+def _is_of_the_moment(failure: FailureClass | str | None) -> bool:
+    """Whether the same may well start another time."""
+    return failure is not None and FailureClass(failure).action is Action.RETRY_ONCE
+
+
+def _final_of(plain: dict[str, Any]) -> FinalPlan:
+    return msgspec.convert(plain, FinalPlan)
+
+
+def _search_of(prepared: Prepared) -> Search:
+    candidates, tune = prepared.candidates, prepared.tune
+    configurations = candidates.space.configurations
+    points = points_of(
+        configurations,
+        cells=[_cell(point) for point in candidates.ground.points],
+        weights=np.array(candidates.weights),
+        cards=_cards(candidates) if tune.objective == "tok_per_s" else None,
+        tp=_tp(candidates),
+    )
+    own_default = [] if candidates.default is None else [candidates.default]
+    return Search(
+        Predictor(points),
+        configurations,
+        Rules(
+            budget=prepared.launches,
+            seed=prepared.loaded.scenario.seed,
+            first=candidates.known_good,
+            present=candidates.present,
+            guests=tuple(own_default),
+            stop_below=tune.stop.expected_gain,
+            least_launches=tune.stop.least_launches,
+            margin=candidates.ground.measure.practical_margin,
+        ),
+    )
+
+
+def _cell(point: Any) -> tuple[int, float]:  # noqa: ANN401  # a Point of the plan
+    """(running requests, mean tokens of context) of a point."""
+    told = next((e for e in point.expected.values() if e is not None), None)
+    batch = point.load.concurrency or (1 if told is None else max(1, round(told.batch)))
+    return batch, float((point.workload.input_tok or 512) + point.workload.max_output_tok / 2)
+
+
+def _cards(candidates: Candidates) -> Any:  # noqa: ANN401  # a pair of cards, or none
+    from bench.physics import load_hardware, load_target  # noqa: PLC0415  # only where named
+
+    server = candidates.ground.arms[BASELINE].server
+    if server.hardware is None or server.target_card is None:
+        return None
+    return load_hardware(server.hardware), load_target(server.target_card)
+
+
+def _tp(candidates: Candidates) -> int | None:
+    asked = parse_arguments(candidates.ground.arms[BASELINE].server.arguments)
+    return whole_number(asked_text(asked, "tp_size") or "")
