@@ -174,6 +174,17 @@ class RunWriter:
         """
         return [finding for cell in self._finished() for finding in cell.findings]
 
+    def cell(self, cell_id: str) -> tuple[Measurement, tuple[Finding, ...]] | None:
+        """A finished cell's measurement and findings; None: it is not finished.
+
+        Raises:
+            StoreError: It is damaged.
+        """
+        if cell_id not in self.finished_cells():
+            return None
+        stored = read_cell(self.folder, checked_name(cell_id))
+        return stored.measurement, stored.findings
+
     def samples_of_cell(self, cell_id: str) -> list[RequestSample]:
         """The samples of a finished cell: for findings that span cells.
 

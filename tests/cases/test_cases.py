@@ -8,8 +8,10 @@ from pathlib import Path
 import case_checks
 import case_checks_arguments
 import case_checks_logs
+import case_checks_nccl
 import case_checks_nightly
 import case_checks_results
+import case_checks_tuning
 import pytest
 import pytest_asyncio
 from aiohttp import web
@@ -25,8 +27,10 @@ CHECKS = (
     case_checks.CHECKS
     | case_checks_arguments.CHECKS
     | case_checks_logs.CHECKS
+    | case_checks_nccl.CHECKS
     | case_checks_nightly.CHECKS
     | case_checks_results.CHECKS
+    | case_checks_tuning.CHECKS
 )
 """The check of each kind of case."""
 

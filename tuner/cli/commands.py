@@ -211,7 +211,7 @@ def report(study: StudyName, out: Out = RESULTS) -> None:
 
 @app.command(short_help="Rank communication settings without the model.")
 def nccl(
-    scenario: Scenario,
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="The scenario, in YAML.")],
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", min=2, help="Interleaved rounds of all.")
     ] = 5,
@@ -220,8 +220,8 @@ def nccl(
         typer.Option(
             "--nccl-tests",
             metavar="PATH",
-            help="all_reduce_perf of nccl-tests.",
-            show_default="as found on PATH, else torch.distributed",
+            help="all_reduce_perf of nccl-tests, or its folder.",
+            show_default="PyTorch of the server's Python; without one all_reduce_perf on PATH",
         ),
     ] = None,
     overrides: Overrides = None,

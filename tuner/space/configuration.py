@@ -47,12 +47,11 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """`EAGLE3 3-1-4 attention-backend=fa3 NCCL_ALGO=Ring`, `off`."""
+        """`EAGLE3 3-1-4 attention-backend=fa3 NCCL_ALGO=Ring`, `NGRAM 8`, `off`."""
         if self.algorithm is None:
             words = ["off"]
         else:
             numbers = (self.num_steps, self.eagle_topk, self.num_draft_tokens)
-            triple = "-".join("?" if n is None else str(n) for n in numbers)
-            words = [self.algorithm, triple]
+            words = [self.algorithm, "-".join(str(n) for n in numbers if n is not None)]
         words += [f"{name}={value}" for name, value in (*self.arguments, *self.environment)]
         return " ".join(words)

@@ -150,6 +150,10 @@ def command_line(asked: Configuration, server: Server) -> tuple[str, ...]:
 
 def effective(asked: Configuration, server: Server) -> tuple[Configuration, str] | Illegal:
     """What a point becomes, with what makes it an alias if it is one; or why it is not legal."""
+    given = asked
+    has_steps = asked.algorithm is None or asked.algorithm.upper() in {*EAGLE_FAMILY, "NEXTN"}
+    if not has_steps:
+        asked = replace(asked, num_steps=None, eagle_topk=None)
     parsed = parse_arguments(command_line(asked, server))
     environment = {**dict(server.environment), **dict(asked.environment)}
     known = replace(server.known, environment=environment)
@@ -165,12 +169,14 @@ def effective(asked: Configuration, server: Server) -> tuple[Configuration, str]
         return Illegal(rule="shallow", reason=SHALLOW)
     configuration = Configuration(
         algorithm=outcome.algorithm,
-        num_steps=outcome.num_steps,
-        eagle_topk=outcome.eagle_topk,
+        num_steps=outcome.num_steps if has_steps else None,
+        eagle_topk=outcome.eagle_topk if has_steps else None,
         num_draft_tokens=tokens,
         arguments=_effective_arguments(asked, parsed, outcome),
         environment=asked.environment,
     )
+    if asked != given:
+        return configuration, f"{asked.algorithm} takes no draft steps and no topk"
     changed = [change.rule for change in outcome.changes if change.asked is not None]
     return configuration, changed[0] if changed else "the same settings in other words"
 

@@ -128,6 +128,7 @@ class Search:
         self._pending: list[Proposal] = []
         self._final_from = 0
         self._met: list[tuple[int, int]] = []
+        self._concluded: tuple[int, Conclusion] | None = None
 
     def ask(self) -> Proposal | None:
         """The next launch; None when the budget is spent or the final over."""
@@ -230,13 +231,16 @@ class Search:
             launched & set(self.final.finalists) and launched & set(self.final.baselines)
         ):
             return None
-        return conclude(
-            self._predictor,
-            self.readings,
-            final=self.final,
-            final_from=self._final_from,
-            margin=self.rules.margin,
-        )
+        if self._concluded is None or self._concluded[0] != len(self.readings):
+            told = conclude(
+                self._predictor,
+                self.readings,
+                final=self.final,
+                final_from=self._final_from,
+                margin=self.rules.margin,
+            )
+            self._concluded = (len(self.readings), told)
+        return self._concluded[1]
 
     def final_measured(self) -> list[tuple[int, int]]:
         """(block, configuration) of the final's launches that measured, in order."""

@@ -415,11 +415,11 @@ class Sweep:
         return trial_launch(self._candidates.ground, arm, pair=before[arm], ordinal=trial.number)
 
     def _figures(self, launch: Launch) -> Measured:
-        ids = {cell.cell_id for cell in launch.cells}
+        stored = [found for c in launch.cells if (found := self._writer.cell(c.cell_id))]
         return measured(
             launch.cells,
-            [m for m in self._writer.measurements() if m.cell_id in ids],
-            [f for f in self._writer.findings() if f.cell_id in ids],
+            [measurement for measurement, _ in stored],
+            [finding for _, findings in stored for finding in findings],
             objective=self._prepared.tune.objective,
             constraints=self._prepared.tune.constraints,
         )

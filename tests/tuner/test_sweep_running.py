@@ -1,0 +1,433 @@
+"""Whole sweeps over stand-in servers whose truth is known."""
+
+import asyncio
+import itertools
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from bench_stand_ins import MS, SCENARIO, World, forever, samples_of
+
+from bench import runner
+from bench.errors import Interrupted, ServerError, StoreError
+from bench.model import Verdict
+from bench.model.study import TrialState
+from bench.sglang.failures import FailureClass
+from bench.store import load_run
+from bench.store.study import JOURNAL, STUDY, is_study, read_study, studies_in
+from tuner.sweep.beginning import Asked, prepare, resume_sweep, start_sweep
+from tuner.sweep.running import Sweep, TrialEnded, TrialStarting
+
+TUNE = """\
+tune:
+  num_steps: [1, 2, 3, 4, 5]
+  eagle_topk: [1]
+  budget: {launches: 12}
+"""
+STEP_MS = {0: 10.0, 1: 12.0, 2: 12.5, 3: 13.2, 4: 16.0, 5: 19.0}
+REACH = 0.7
+"""P(each draft is accepted, given the one before it was)."""
+
+
+def steps_of(arm):
+    """`c002-eagle3-2-1-3` has 2 steps."""
+    return 0 if arm == "baseline" or "off" in arm else int(arm.split("-")[2])
+
+
+def accept_len(steps):
+    return 1 + sum(REACH**k for k in range(1, steps + 1))
+
+
+class Engine(World):
+    """Servers that take STEP_MS a step, times noise of the launch."""
+
+    def __init__(self, noise=0.0):
+        super().__init__()
+        self.noise = noise
+        self.rng = np.random.default_rng(1)
+        self.factor = 1.0
+        self.samples = self.made
+        self.arms = []
+
+    async def start_server(self, config, **rest):
+        self.factor = float(np.exp(self.noise * self.rng.standard_normal()))
+        return await super().start_server(config, **rest)
+
+    def made(self, cell):
+        steps = steps_of(cell.arm)
+        step_ns = int(STEP_MS[steps] * MS * self.factor)
+        verify_ct, tokens = 40, round(40 * accept_len(steps))
+        made = []
+        for sample in samples_of(cell):
+            turn = sample.index // cell.load.concurrency
+            sent_ns = sample.sent_ns - turn * 90 * MS + turn * (verify_ct + 2) * step_ns
+            counts = np.linspace(0, tokens, verify_ct + 1).round().astype(int)[1:]
+            events = tuple(sent_ns + (i + 1) * step_ns for i in range(verify_ct))
+            reach = [REACH**k for k in range(1, steps + 1)]
+            at_least = [verify_ct, *(round(verify_ct * r) for r in reach), 0]
+            histogram = tuple(a - b for a, b in itertools.pairwise(at_least))
+            made.append(
+                msgspec.convert(
+                    msgspec.to_builtins(sample)
+                    | {
+                        "sent_ns": sent_ns,
+                        "due_ns": sent_ns,
+                        "first_byte_ns": events[0],
+                        "first_visible_ns": events[0],
+                        "ended_ns": events[-1],
+                        "event_ns": events,
+                        "event_tok": tuple(int(c) for c in counts),
+                        "output_tok": tokens,
+                        "spec_verify_ct": verify_ct if steps else None,
+                        "spec_num_correct_drafts": tokens - verify_ct if steps else None,
+                        "spec_num_proposed_drafts": verify_ct * steps if steps else None,
+                        "spec_correct_drafts_histogram": histogram if steps else None,
+                    },
+                    type(sample),
+                )
+            )
+        return made
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    made = Engine()
+    made.install(monkeypatch)
+    return made
+
+
+def scenario(folder, tune=TUNE):
+    path = folder / "tuned.yaml"
+    path.write_text(SCENARIO.replace("stand-in", "tuned") + tune)
+    return path
+
+
+def begin(folder, tune=TUNE, **asked):
+    prepared = prepare(Asked(scenario=scenario(folder, tune), simulated=True, **asked))
+    return prepared, start_sweep(prepared, folder / "results", command_line=["tuner", "sweep"])
+
+
+def run(prepared, writer, events=None):
+    told = [] if events is None else events
+
+    async def whole():
+        sweep = Sweep(prepared, writer, on_event=told.append, on_trial=told.append)
+        return await sweep.run()
+
+    with writer:
+        return asyncio.run(whole())
+
+
+def again(folder):
+    [found] = studies_in(folder / "results")
+    return resume_sweep(str(found), folder / "results", command_line=["tuner", "resume"])
+
+
+def asked_for(engine):
+    return [entry.split()[1] for entry in engine.journal if entry.startswith("start ")]
+
+
+# ---------------------------------------------------------------------------------- a whole sweep
+
+
+def test_the_best_is_found_confirmed_and_told(engine, tmp_path):
+    events = []
+    folder = run(*begin(tmp_path), events)
+    study = read_study(folder)
+    told = study.conclusion
+    labels = {c.place: c.label for c in study.configurations}
+    assert labels[told.deploy] == labels[told.best] == "EAGLE3 3-1-4"
+    assert (told.verdict, told.answer) == (Verdict.FASTER, "deploy")
+    [true_gain] = {round(t.gain, 3) for t in study.trials if t.configuration == told.best}
+    assert told.ci95_low <= true_gain <= told.ci95_high
+    assert told.gain == pytest.approx(true_gain, abs=0.01)
+    assert told.blocks >= 2
+    assert (study.status, len(study.trials)) == ("complete", 12)
+    started = [e.label for e in events if isinstance(e, TrialStarting)]
+    assert started[:2] == ["off", "EAGLE3 5-1-6"]
+    ended = [e for e in events if isinstance(e, TrialEnded)]
+    assert len(ended) == len(started) == 12
+    assert all(e.trial.state is TrialState.MEASURED for e in ended)
+
+
+def test_a_study_is_a_run_whose_every_launch_is_stored(engine, tmp_path):
+    folder = run(*begin(tmp_path))
+    stored = load_run(folder)
+    assert stored.published
+    assert is_study(folder)
+    assert len(stored.manifest.launches) == 12
+    assert len(stored.measurements) == 24
+    assert stored.comparisons == ()  # equal pair numbers are no neighbours here
+    study = read_study(folder)
+    by_launch = {m.launch_id for m in stored.measurements}
+    assert {t.launch_id for t in study.trials} == by_launch
+
+
+def test_shallower_chains_are_predicted_from_the_deep_one(engine, tmp_path):
+    study = read_study(run(*begin(tmp_path)))
+    for trial in study.trials[2:]:
+        steps = study.configurations[trial.configuration].num_steps
+        if steps:
+            for predicted, found in zip(
+                trial.predicted_accept_len_tok, trial.accept_len_tok, strict=True
+            ):
+                assert predicted == pytest.approx(found, abs=0.05)
+                assert found == pytest.approx(accept_len(steps), abs=0.05)
+
+
+def test_the_journal_is_optunas(engine, tmp_path):
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    folder = run(*begin(tmp_path))
+    storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+    study = optuna.load_study(study_name=None, storage=storage)
+    assert len(study.trials) == 12
+    assert study.best_trial.params["num_steps"] == 3
+    assert {t.params["algorithm"] for t in study.trials} == {"off", "EAGLE3"}
+
+
+def test_no_configuration_is_launched_under_two_names(engine, tmp_path):
+    study = read_study(run(*begin(tmp_path, TUNE + "  num_draft_tokens: [2, 4, 8]\n")))
+    labels = [study.configurations[t.configuration].label for t in study.trials]
+    arms = [study.configurations[t.configuration].arm for t in study.trials]
+    assert len(set(labels)) == len(set(arms))
+    assert sum(count for _, count in study.aliases) > 0
+
+
+# ---------------------------------------------------------------------------------------- failures
+
+
+class NotStartedError(ServerError):
+    def __init__(self, failure_class):
+        super().__init__("it did not start", hint=None)
+        self.failure_class = failure_class
+
+
+def failing(engine, failures):
+    """Starts of these fail, by steps: FailureClass, or a list of them to use up."""
+
+    def starts(config):
+        steps = number_of(config, "--speculative-num-steps")
+        failure = failures.get(steps)
+        if isinstance(failure, list):
+            failure = failure.pop(0) if failure else None
+        if failure is not None:
+            raise NotStartedError(failure)
+
+    original = Engine.start_server
+
+    async def start_server(config, **rest):
+        starts(config)
+        return await original(engine, config, **rest)
+
+    return start_server
+
+
+def number_of(config, option):
+    words = config.arguments
+    return int(words[words.index(option) + 1]) if option in words else 0
+
+
+def with_failures(engine, monkeypatch, failures):
+    monkeypatch.setattr("bench.runner.measuring.start_server", failing(engine, failures))
+
+
+def test_a_third_of_the_launches_fails_and_the_answer_is_right(engine, tmp_path, monkeypatch):
+    with_failures(
+        engine,
+        monkeypatch,
+        {
+            5: FailureClass.CUDA_OOM,
+            4: FailureClass.SPEC_RUNTIME_BUG,
+            1: FailureClass.GRAPH_CAPTURE_FAILED,
+            3: [FailureClass.PORT_IN_USE],
+            0: [FailureClass.HANG],
+        },
+    )
+    study = read_study(run(*begin(tmp_path, TUNE.replace("12", "14"))))
+    failed = [t for t in study.trials if t.state is TrialState.FAILED]
+    assert len(failed) >= 4
+    labels = {c.place: c.label for c in study.configurations}
+    assert labels[study.conclusion.deploy] == "EAGLE3 3-1-4"
+    assert study.conclusion.verdict is Verdict.FASTER
+    counts = [labels[t.configuration] for t in failed]
+    assert counts.count("EAGLE3 5-1-6") == 1  # never proposed again
+    excluded = {c.label: c.excluded for c in study.configurations if c.excluded}
+    assert "EAGLE3 5-1-6" in excluded
+    assert "EAGLE3 3-1-4" not in excluded  # the moment's fault
+
+
+def test_neighbours_that_need_more_memory_are_left_out(engine, tmp_path, monkeypatch):
+    with_failures(engine, monkeypatch, {4: FailureClass.CUDA_OOM, 5: FailureClass.CUDA_OOM})
+    tune = TUNE.replace("[1, 2, 3, 4, 5]", "[1, 2, 3, 4, 5, 6, 7, 8]")
+    study = read_study(run(*begin(tmp_path, tune)))
+    failed = [t for t in study.trials if t.state is TrialState.FAILED]
+    labels = {c.place: c.label for c in study.configurations}
+    assert [labels[t.configuration] for t in failed] == ["EAGLE3 5-1-6", "EAGLE3 4-1-5"]
+    for label in ("EAGLE3 6-1-7", "EAGLE3 7-1-8", "EAGLE3 8-1-9"):
+        [why] = [c.excluded for c in study.configurations if c.label == label]
+        assert "needs at least the memory of EAGLE3 5-1-6" in why
+
+
+def test_a_baseline_that_does_not_start_ends_the_sweep_with_the_reason(
+    engine, tmp_path, monkeypatch
+):
+    with_failures(engine, monkeypatch, {0: FailureClass.BAD_ARGUMENTS})
+    with pytest.raises(ServerError, match="the baseline failed twice"):
+        run(*begin(tmp_path))
+
+
+def test_leave_it_off_is_an_answer(engine, tmp_path, monkeypatch):
+    for steps in (1, 2, 3, 4, 5):
+        monkeypatch.setitem(STEP_MS, steps, 60.0)
+    told = read_study(run(*begin(tmp_path))).conclusion
+    assert (told.deploy, told.answer, told.verdict) == (0, "leave_off", Verdict.SLOWER)
+
+
+def test_what_breaks_a_limit_is_not_handed_over(engine, tmp_path):
+    limit_ms = (STEP_MS[2] + STEP_MS[3]) / 2  # the first token comes after one step
+    tune = TUNE + f"  constraints: {{ttft_p99_ms: {limit_ms}}}\n"
+    study = read_study(run(*begin(tmp_path, tune)))
+    labels = {c.place: c.label for c in study.configurations}
+    broken = {labels[t.configuration] for t in study.trials if t.breaks}
+    assert "EAGLE3 5-1-6" in broken
+    excluded = {c.label: c.excluded for c in study.configurations if c.excluded}
+    assert broken <= set(excluded)
+    assert "breaks a limit: p99 TTFT 19 ms" in excluded["EAGLE3 5-1-6"]
+    assert labels[study.conclusion.deploy] == "EAGLE3 2-1-3"
+
+
+# ------------------------------------------------------------------------------ stopped and killed
+
+
+def stop_after(writer_folder, count):
+    """Whether so many cells are on the disk."""
+    return len(list((writer_folder / "cells").glob("*/cell.json"))) >= count
+
+
+def test_a_stopped_sweep_goes_on_where_it_was(engine, tmp_path):
+    prepared, writer = begin(tmp_path)
+
+    async def until_stopped():
+        sweep = Sweep(prepared, writer, on_event=lambda _e: None, on_trial=lambda _e: None)
+        seen = [0]
+
+        def loads(_cell):
+            seen[0] += 1
+            if seen[0] == 8:  # in the second cell of the fourth launch
+                os.kill(os.getpid(), 2)
+                return forever()
+            return None
+
+        engine.loads = loads
+        with pytest.raises(Interrupted):
+            await sweep.run()
+
+    with writer:
+        asyncio.run(until_stopped())
+    engine.loads = None
+    [found] = studies_in(tmp_path / "results")
+    assert read_study(found).status == "interrupted"
+    assert len(list((found / "cells").iterdir())) == 7
+    events = []
+    study = read_study(run(*again(tmp_path), events))
+    assert study.status == "complete"
+    assert [t.state for t in study.trials].count(TrialState.STALE) == 1
+    stale = next(t for t in study.trials if t.state is TrialState.STALE)
+    assert (stale.number, sum(v is not None for v in stale.value)) == (3, 1)
+    labels = {c.place: c.label for c in study.configurations}
+    assert labels[study.conclusion.deploy] == "EAGLE3 3-1-4"
+    assert any("was cut off" in getattr(e, "text", "") for e in events)
+    assert len(load_run(found.with_name(study.study_id)).measurements) == 7 + 2 * 8
+
+
+def test_a_finished_study_is_not_taken_up_again(engine, tmp_path):
+    run(*begin(tmp_path))
+    with pytest.raises(StoreError, match="is complete"):
+        again(tmp_path)
+
+
+def test_two_sweeps_on_one_study_are_refused(engine, tmp_path):
+    _, writer = begin(tmp_path)
+    with writer:
+        (writer.folder / STUDY).write_bytes(b"")  # whatever it says
+        with pytest.raises(StoreError):
+            resume_sweep(
+                str(writer.folder), tmp_path / "results", command_line=["tuner", "resume"]
+            )
+
+
+def stopped_at(tmp_path, engine, cells):
+    """A sweep that ended after so many cells as if killed: nothing was told any more."""
+    prepared, writer = begin(tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    async def whole():
+        sweep = Sweep(prepared, writer, on_event=lambda _e: None, on_trial=lambda _e: None)
+        seen = [0]
+
+        def loads(_cell):
+            seen[0] += 1
+            if seen[0] > cells:
+                raise Killed
+
+        engine.loads = loads
+        await sweep.run()
+
+    with writer, pytest.raises(Killed):
+        asyncio.run(whole())
+    engine.loads = None
+    return writer.folder
+
+
+def test_a_killed_sweep_loses_no_finished_cell(engine, tmp_path):
+    folder = stopped_at(tmp_path, engine, 6)
+    before = {path.name for path in (folder / "cells").iterdir()}
+    assert len(before) == 6
+    study = read_study(run(*again(tmp_path)))
+    stored = load_run(folder.with_name(study.study_id))
+    assert before <= {m.cell_id for m in stored.measurements}
+    assert study.conclusion.verdict is Verdict.FASTER
+
+
+def test_half_a_line_of_the_journal_and_its_lock_are_no_obstacle(engine, tmp_path):
+    folder = stopped_at(tmp_path, engine, 6)
+    with (folder / JOURNAL).open("ab") as journal:
+        journal.write(b'{"op_code": 4, "worker_')
+    (folder / f"{JOURNAL}.lock").touch()
+    study = read_study(run(*again(tmp_path)))
+    assert study.status == "complete"
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbage"])
+def test_a_lost_journal_is_made_anew_from_the_study(engine, tmp_path, damage):
+    folder = stopped_at(tmp_path, engine, 6)
+    journal = folder / JOURNAL
+    journal.unlink() if damage == "gone" else journal.write_bytes(b"no journal\nat all\n")
+    study = read_study(run(*again(tmp_path)))
+    assert study.status == "complete"
+    assert len([t for t in study.trials if t.state is TrialState.MEASURED]) >= 11
+
+
+def test_a_study_is_not_taken_up_as_a_run(engine, tmp_path):
+    folder = stopped_at(tmp_path, engine, 4)
+    with pytest.raises(StoreError, match="tuning study") as refused:
+        runner.resume_run(str(folder), tmp_path / "results", command_line=["bench", "resume"])
+    assert "tuner resume" in refused.value.hint
+
+
+def test_study_json_is_strict_json(engine, tmp_path):
+    folder = run(*begin(tmp_path))
+
+    def no_constants(name):
+        raise AssertionError(name)
+
+    json.loads((folder / STUDY).read_text(), parse_constant=no_constants)
+    assert Path(folder / "manifest.json").is_file()
