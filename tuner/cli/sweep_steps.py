@@ -9,6 +9,7 @@ import typer
 
 from bench.cli.output import RESULTS, Printer, duration, many, print_json, printing, shown_path
 from bench.errors import EXIT_NO_VALID_CELL, BenchError, Interrupted
+from bench.model import CellStatus
 from bench.model.study import TrialState
 from tuner.cli.study_text import percent, print_study, study_json, trial_result
 
@@ -121,7 +122,7 @@ class SweepProgress:
                 length = (
                     "" if m.accept_len_tok is None else f", accept length {m.accept_len_tok:.2f}"
                 )
-                status = "" if m.status.value == "valid" else f", {m.status.value.upper()}"
+                status = "" if m.status is CellStatus.VALID else f", {m.status.value}"
                 self._say(f"    {m.workload} load {m.load}: {value} tok/s{length}{status}")
             case _:
                 pass

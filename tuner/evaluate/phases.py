@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from bench.metrics.speedup import Estimate, estimate_speedup
 from bench.sglang.switch_lines import switch_sections
@@ -139,21 +139,7 @@ def _by_streams(
     agreed, compared = gauge_agreement(batches, steps, telemetry, asked, every=every)
     _require_gauge(agreed, compared)
     phases = _phases(batches, steps)
-    few, many, estimates = _compared(phases, asked)
-    return StepComparison(
-        few=few,
-        many=many,
-        gain=estimates[0],
-        accept_len=estimates[1],
-        cycle=estimates[2],
-        source="streams",
-        left_out=left_out,
-        gauge_compared=compared,
-        gauge_agreed=agreed,
-        ranks_only=asked.ranks_only,
-        simulated=effective.simulated,
-        phases=tuple(phases),
-    )
+    return _comparison(phases, "streams", left_out, (agreed, compared), asked, effective)
 
 
 def _by_log(
@@ -175,21 +161,8 @@ def _by_log(
         telemetry=telemetry,
     )
     _require_gauge(told.gauge_agreed, told.gauge_compared)
-    few, many, estimates = _compared(told.phases, asked)
-    return StepComparison(
-        few=few,
-        many=many,
-        gain=estimates[0],
-        accept_len=estimates[1],
-        cycle=estimates[2],
-        source="log",
-        left_out=told.left_out,
-        gauge_compared=told.gauge_compared,
-        gauge_agreed=told.gauge_agreed,
-        ranks_only=asked.ranks_only,
-        simulated=effective.simulated,
-        phases=tuple(told.phases),
-    )
+    gauge = (told.gauge_agreed, told.gauge_compared)
+    return _comparison(told.phases, "log", told.left_out, gauge, asked, effective)
 
 
 def _require_gauge(agreed: int, compared: int) -> None:
@@ -251,10 +224,15 @@ def _phase(batches: Batches, steps: int, first: int, end: int) -> Phase:
 # ------------------------------------------------------------------------------------ comparing
 
 
-def _compared(
-    phases: Sequence[Phase], asked: Alternation
-) -> tuple[StepFigures, StepFigures, tuple[Estimate, Estimate, Estimate]]:
-    """Figures of both, and the ratios of tokens a second, accept lengths and cycle times."""
+def _comparison(
+    phases: Sequence[Phase],
+    source: Literal["streams", "log"],
+    left_out: float,
+    gauge: tuple[int, int],
+    asked: Alternation,
+    effective: EffectiveConfig,
+) -> StepComparison:
+    """Figures of both, and their ratios; `gauge` is (agreed, compared)."""
     pairs = _pairs(phases, asked)
     if len(pairs) < _LEAST_PAIRS:
         raise NotTold(
@@ -262,12 +240,21 @@ def _compared(
             "or a shorter interval has more"
         )
     _require_even(pairs, max(phase.context_tok for phase in phases))
-    estimates = (
-        _estimate([_ratio(m.tok_per_s_per_user, f.tok_per_s_per_user) for f, m in pairs]),
-        _estimate([m.accept_len_tok / f.accept_len_tok for f, m in pairs]),
-        _estimate([_ratio(m.cycle_ms, f.cycle_ms) for f, m in pairs]),
+    agreed, compared = gauge
+    return StepComparison(
+        few=_figures(asked.few, phases),
+        many=_figures(asked.many, phases),
+        gain=_estimate([_ratio(m.tok_per_s_per_user, f.tok_per_s_per_user) for f, m in pairs]),
+        accept_len=_estimate([m.accept_len_tok / f.accept_len_tok for f, m in pairs]),
+        cycle=_estimate([_ratio(m.cycle_ms, f.cycle_ms) for f, m in pairs]),
+        source=source,
+        left_out=left_out,
+        gauge_compared=compared,
+        gauge_agreed=agreed,
+        ranks_only=asked.ranks_only,
+        simulated=effective.simulated,
+        phases=tuple(phases),
     )
-    return _figures(asked.few, phases), _figures(asked.many, phases), estimates
 
 
 def _pairs(phases: Sequence[Phase], asked: Alternation) -> list[tuple[Phase, Phase]]:

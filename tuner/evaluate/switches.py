@@ -28,7 +28,10 @@ _OVERLAP_LAG: Final = 1
 """Likewise the steps of a batch: behind a prefill they are decided by one batch more."""
 
 _GAUGE_SLACK: Final = 3
-"""Batches that may pass while a scrape is answered and read."""
+"""Batches by which an event may be read earlier or later than a scrape of the same moment."""
+
+_SCRAPE_NS: Final = 50_000_000
+"""How long a scrape takes at most, as a rule, from being answered to being read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,8 +176,9 @@ def gauge_agreement(
     for point in telemetry:
         if point.name != GAUGE or point.value is None:
             continue
-        now = bisect_right(batches.end_ns, point.t_ns)
-        first, end = now - every - _GAUGE_SLACK, now + _GAUGE_SLACK
+        asked_at = bisect_right(batches.end_ns, point.t_ns - _SCRAPE_NS)
+        first = asked_at - every - _GAUGE_SLACK
+        end = bisect_right(batches.end_ns, point.t_ns) + _GAUGE_SLACK
         if first < 0 or end > len(steps):
             continue
         before = steps[first:end]
