@@ -17,16 +17,20 @@ from reports.render import (
     write_page,
 )
 from reports.run_page import run_page
+from reports.study_page import STUDY_PAGE, study_page, write_study_page
 
 __all__ = [
     "SIMULATED",
+    "STUDY_PAGE",
     "changes_of",
     "compare_page",
     "nightly_page",
     "page_html",
     "page_markdown",
     "run_page",
+    "study_page",
     "write_data",
     "write_figures",
     "write_page",
+    "write_study_page",
 ]

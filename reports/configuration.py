@@ -31,8 +31,8 @@ def configuration_blocks(stored: StoredRun) -> list[Block]:
         *_setting_tables(stored),
         *_launch_commands(stored),
         *_reproduction(stored),
-        _fingerprint_table(stored),
-        *_links(stored),
+        fingerprint_table(stored),
+        *file_links(stored),
     ]
 
 
@@ -120,7 +120,8 @@ def _reproduction(stored: StoredRun) -> list[Block]:
     ]
 
 
-def _fingerprint_table(stored: StoredRun) -> Table:
+def fingerprint_table(stored: StoredRun) -> Table:
+    """Machine and software as they were recorded."""
     rows = tuple(
         (text(name), Value(text="not told" if value is None else str(value), raw=_raw(value)))
         for name, value in _flat(stored.manifest.fingerprint, "")
@@ -153,7 +154,8 @@ def _flat(value: object, name: str) -> Iterator[tuple[str, object]]:
         yield name.removeprefix("identity.").removeprefix("context."), value
 
 
-def _links(stored: StoredRun) -> list[Block]:
+def file_links(stored: StoredRun) -> list[Block]:
+    """The files beside the page."""
     return [
         Link(href=name, text=meaning)
         for name, meaning in _FILES.items()

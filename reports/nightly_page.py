@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.metrics.change_words import CAUSES, group_line, grouped, headline, percent
+from bench.metrics.change_words import CAUSES, group_line, grouped, headline, percent, warnings
 from bench.metrics.watched import metric_of
 from bench.model import BASELINE
 from bench.model.nightly import SeriesState
@@ -52,7 +52,7 @@ def nightly_page(verdict: NightlyVerdict) -> Page:
         title=f"Nightly {verdict.suite}: {headline(verdict)}",
         subtitle=_subtitle(verdict),
         answer=tuple(_answer(verdict)),
-        warnings=tuple(_warnings(verdict)),
+        warnings=tuple(warnings(verdict)),
         series=tuple(numbers.items()),
         sections=(
             Section(anchor="glance", title="Every series", blocks=_glance(verdict)),
@@ -90,13 +90,6 @@ def _answer(verdict: NightlyVerdict) -> list[str]:
     if wanted and all(j.noise is None for j in verdict.series):
         return [f"Not enough yet: the first verdict takes {wanted} more nights."]
     return ["No series is worse than before by more than its noise, but for what was expected."]
-
-
-def _warnings(verdict: NightlyVerdict) -> list[str]:
-    lines = [f"{path} is damaged and left out: {why}" for path, why in verdict.damaged]
-    tonight = [f for f in verdict.failures if f.night == verdict.newest]
-    lines += [f"Not measured in the newest night: {f.scenario or 'all'}." for f in tonight]
-    return lines
 
 
 # --- every series

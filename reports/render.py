@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import DiskError
-from reports.blocks import Drawing, Remark, Table
-from reports.plots.style import DARK, VARIABLES, inline_svg, svg_file_text
+from reports.blocks import Command, Drawing, Remark, Table
+from reports.plots.style import DARK, SERIES, VARIABLES, inline_svg, svg_file_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,7 @@ def page_html(page: Page) -> str:
         simulated=SIMULATED,
         light=light,
         dark=DARK,
+        palette=len(SERIES),
         css=(_TEMPLATES / "page.css").read_text(),
         script=(_TEMPLATES / "page.js").read_text(),
     )
@@ -59,7 +60,7 @@ def _svg_of(drawing: Drawing) -> object:
 
 
 def page_markdown(page: Page) -> str:
-    """The answer, what weakens it and the first table, for a pull request."""
+    """The answer, what weakens it, the first table and what to copy, for a pull request."""
     lines = [f"### {_plain(page.title)}", ""]
     if page.simulated:
         lines.append(f"> **{SIMULATED}**")
@@ -72,6 +73,9 @@ def page_markdown(page: Page) -> str:
                 lines.append(f"- **{_plain(block.title)}**{where}: {_plain(block.text)}")
             if isinstance(block, Table):
                 lines += ["", *_markdown_table(block), ""]
+            if isinstance(block, Command):
+                code = [f"    {line}" for line in block.text.splitlines()]
+                lines += ["", f"{_plain(block.title)}:", "", *code, ""]
     lines += ["", f"<sub>{_plain(page.subtitle)}</sub>", ""]
     return "\n".join(lines)
 

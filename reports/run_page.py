@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.model import BASELINE, CellStatus, FindingKind, Severity, Verdict
+from bench.model import BASELINE, CellStatus, Verdict
 from bench.store import faults_of
+from bench.store.study import STUDY
 from reports import plots
 from reports.blocks import (
     Column,
     Drawing,
+    Link,
     Page,
-    Remark,
     Section,
     Table,
     Value,
@@ -21,6 +22,7 @@ from reports.blocks import (
 )
 from reports.cell_tables import cell_table, failure_blocks
 from reports.configuration import configuration_blocks
+from reports.findings import finding_remarks
 from reports.run_sections import (
     acceptance_blocks,
     energy_blocks,
@@ -31,19 +33,21 @@ from reports.run_sections import (
     why_blocks,
 )
 from reports.samples import request_views
+from reports.study_page import STUDY_PAGE
 from reports.view import arm_numbers, arms_of, comparisons_at, load_order, places_of, pooled
 from reports.wording import answer_sentences, interval, metric_words, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from bench.model import Comparison, Finding
+    from bench.model import Comparison
     from bench.store import StoredRun
     from reports.blocks import Block
 
-_TOLD_ABOVE = {FindingKind.SIMULATED, FindingKind.SIMULATION_SPEED}
-_TONES = {Severity.INVALID: "bad", Severity.SUSPECT: "warn", Severity.NOTE: "note"}
-_ORDER = {Severity.INVALID: 0, Severity.SUSPECT: 1, Severity.NOTE: 2}
+_STUDY_ANSWER = (
+    "These are the launches of a tuning study. What it found, and how sure that is, stands on the "
+    "study's own page."
+)
 _VERDICT_TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 
 
@@ -60,11 +64,11 @@ def run_page(stored: StoredRun) -> Page:
         kind="run",
         title=stored.question,
         subtitle=_subtitle(stored),
-        answer=tuple(answer_sentences(stored)),
+        answer=(_STUDY_ANSWER,) if _is_study(stored) else tuple(answer_sentences(stored)),
         warnings=tuple(_warnings(stored)),
         series=tuple(numbers.items()),
         sections=(
-            _section("findings", "What weakens it", _findings(stored)),
+            _section("findings", "What weakens it", finding_remarks(stored)),
             _section("speedup", "Speedup against load", _speedup(stored, numbers)),
             _section("why", "Why", why_blocks(stored, cells, numbers)),
             _section("limit", "How far from the limit", limit_blocks(stored, cells, numbers)),
@@ -123,45 +127,17 @@ def _warnings(stored: StoredRun) -> list[str]:
     return lines
 
 
-# --- what weakens it
-
-
-def _findings(stored: StoredRun) -> list[Block]:
-    """One remark a kind and severity, gravest first."""
-    places = {m.cell_id: f"{m.arm}, {m.workload}, load {m.load}" for m in stored.measurements}
-    groups: dict[tuple[Severity, str], list[Finding]] = {}
-    for finding in stored.findings:
-        if finding.kind in _TOLD_ABOVE:
-            continue
-        groups.setdefault((finding.severity, finding.kind), []).append(finding)
-    ordered = sorted(groups.items(), key=lambda group: (_ORDER[group[0][0]], group[0][1]))
-    remarks: list[Block] = [
-        _remark(severity, kind, members, places) for (severity, kind), members in ordered
-    ]
-    return remarks or ["Nothing was found that weakens the figures."]
-
-
-def _remark(
-    severity: Severity, kind: str, members: Sequence[Finding], places: Mapping[str, str]
-) -> Remark:
-    first = members[0]
-    where = list(
-        dict.fromkeys(places.get(f.cell_id, f.cell_id) for f in members if f.cell_id is not None)
-    )
-    shown = "; ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
-    told = list(dict.fromkeys(f.message for f in members))
-    several = told[:3] if first.cell_id is None else told[:1]
-    more = f" (the first of {len(told)} such)" if len(told) > len(several) else ""
-    return Remark(
-        tone=_TONES[severity],
-        title=f"{severity.upper()} {kind.replace('_', ' ')}",
-        text=" ".join(several) + more,
-        advice=first.advice,
-        where=shown or (first.arm or ""),
-    )
-
-
 # --- the answer
+
+
+def _is_study(stored: StoredRun) -> bool:
+    return (stored.folder / STUDY).is_file()
+
+
+def _study_words(stored: StoredRun) -> list[Block]:
+    if (stored.folder / STUDY_PAGE).is_file():
+        return [Link(href=STUDY_PAGE, text="the study's page")]
+    return [f"`tuner report {stored.run_id}` writes the study's page."]
 
 
 def _speedup(stored: StoredRun, numbers: Mapping[str, int]) -> list[Block | None]:
@@ -182,6 +158,8 @@ def _speedup(stored: StoredRun, numbers: Mapping[str, int]) -> list[Block | None
         blocks.append(_comparison_table(stored))
         reasons = dict.fromkeys(c.reason for c in stored.comparisons if c.reason)
         blocks += [f"No verdict: {reason}." for reason in reasons]
+    elif _is_study(stored):
+        blocks += _study_words(stored)
     elif len(arms_of(stored)) < 2 or BASELINE not in arms_of(stored):
         blocks.append("There is no speedup: the run has one arm alone.")
     else:

@@ -16,6 +16,7 @@ from reports.blocks import (
     text,
     without_empty_columns,
 )
+from reports.expectation import expectations_of
 from reports.plots.speed import MOST_BARS
 from reports.timeline import cell_spans, has_gpu_readings, timeline_rows
 from reports.view import summed_histogram
@@ -25,18 +26,20 @@ if TYPE_CHECKING:
 
     from bench.store import StoredRun
     from reports.blocks import Block
+    from reports.expectation import Expectations
     from reports.samples import RequestViews
     from reports.view import Place, Pooled
 
 MOST_LATENCYPLACES = 4
+MOST_HISTOGRAMS = 8  # arms whose bars stand side by side
 _BREAK_EVEN = (
     "Speculation pays where a step accepts more tokens than it costs in steps of the baseline: "
     "the bar must pass the line."
 )
 _MARKED = "Coloured names: a cell of that arm is SUSPECT or INVALID."
 _NO_LIMIT = (
-    "No limit is shown: the scenario names no hardware card and no target card, or its loads are "
-    "open loops. Name the cards (docs/scenario.md) to see it."
+    "Neither the limit nor the model's figure is shown: the scenario names no hardware card and "
+    "no target card, or its loads are open loops. Name them (docs/scenario.md) to see both."
 )
 TONES = {CellStatus.VALID: "", CellStatus.SUSPECT: "warn", CellStatus.INVALID: "bad"}
 PLACE = (
@@ -112,23 +115,60 @@ def why_blocks(
 def limit_blocks(
     stored: StoredRun, cells: Sequence[Pooled], numbers: Mapping[str, int]
 ) -> list[Block]:
-    """Measured against what memory bandwidth allows."""
+    """Measured against what the model expects and what memory bandwidth allows."""
     if not cells:
         return []
-    figure = plots.draw_limit(stored, cells, numbers)
-    if figure is None:
+    bounded = [p for p in cells if p.limit_tok_per_s is not None]
+    if not bounded:
         return [_NO_LIMIT]
-    return [
-        Drawing(
-            name="limit",
-            title="Measured against the memory-bandwidth limit",
-            note="The limit reads weights and KV cache once a step at the full bandwidth of the "
-            "card, at the measured accept length; all else is free. No server passes it."
-            + _first_bars(cells),
-            figure=figure,
-            wide=True,
+    told = expectations_of(stored, bounded)
+    expectations = {} if isinstance(told, str) else told
+    figure = plots.draw_limit(stored, cells, expectations, numbers)
+    if figure is None:
+        return ["No limit is drawn: none of its cells has a rate of tokens."]
+    tick = " The tick is what the model of this hardware expects at the measured accept length."
+    if any((p.arm, p.place) not in expectations for p in bounded):
+        tick += (
+            " It has none where the scenario does not have the arm, or no accept length is known."
         )
+    drawing = Drawing(
+        name="limit",
+        title="Measured against the memory-bandwidth limit",
+        note="The limit reads weights and KV cache once a step at the full bandwidth of the "
+        "card, at the measured accept length; all else is free. No server passes it."
+        + (tick if expectations else "")
+        + _first_bars(bounded),
+        figure=figure,
+        wide=True,
+    )
+    absent = [f"The model's figure is absent: {told}."] if isinstance(told, str) else []
+    return [drawing, *absent, _limit_table(bounded, expectations)]
+
+
+def _limit_table(cells: Sequence[Pooled], expectations: Expectations) -> Table:
+    columns = (
+        Column(name="output_tok_per_s", label="measured tok/s"),
+        Column(name="model_tok_per_s", label="model tok/s"),
+        Column(name="limit_tok_per_s", label="limit tok/s"),
+        Column(name="model_share", label="measured / model"),
+        Column(name="limit_share", label="measured / limit"),
+    )
+    rows = [
+        (
+            *_where(p),
+            figure_number(p.output_tok_per_s, 1),
+            figure_number(model := expectations.get((p.arm, p.place)), 1),
+            figure_number(p.limit_tok_per_s, 1),
+            share(_share_of(p.output_tok_per_s, model)),
+            share(_share_of(p.output_tok_per_s, p.limit_tok_per_s)),
+        )
+        for p in cells
     ]
+    return _table("limit", "Measured, expected by the model, and the limit", columns, rows)
+
+
+def _share_of(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def tradeoff_blocks(
@@ -173,9 +213,12 @@ def acceptance_blocks(
         note = "Share of verify steps that accepted at least this many draft tokens."
         title = "Acceptance by position"
         blocks.append(Drawing(name="acceptance", title=title, note=note, figure=figure))
-    figure = plots.draw_histogram(histograms, numbers, simulated=simulated)
+    barred = dict(list(histograms.items())[:MOST_HISTOGRAMS])
+    figure = plots.draw_histogram(barred, numbers, simulated=simulated)
     if figure is not None:
         note = "Share of verify steps by what they accepted; all workloads and loads together."
+        if len(barred) < len(histograms):
+            note += f" The first {len(barred)} of {len(histograms)} arms."
         title = "Accepted draft tokens a step"
         blocks.append(Drawing(name="histogram", title=title, note=note, figure=figure))
     blocks += _along(stored, cells, views, numbers)
@@ -287,16 +330,17 @@ def timeline_blocks(
     figure = plots.draw_timeline(rows, cell_spans(stored), numbers, simulated=stored.simulated)
     if figure is None:
         return ["There is no timeline: no telemetry was stored."] if stored.measurements else []
+    read = has_gpu_readings(stored)
     blocks: list[Block] = [
         Drawing(
             name="timeline",
-            title="What server and GPUs did",
+            title="What server and GPUs did" if read else "What the server did",
             note="Grey: the windows of every other cell; dotted lines: another launch.",
             figure=figure,
             wide=True,
         )
     ]
-    if not has_gpu_readings(stored):
+    if not read:
         blocks.append(f"Power, clocks and temperature are missing: {_no_gpu(stored)}.")
     return blocks
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from bench.model import Comparison
     from bench.store import StoredRun
-    from reports.view import Pooled
+    from reports.view import Place, Pooled
 
 MOST_PANELS = 6
 MOST_BARS = 24
@@ -145,11 +145,21 @@ def _need(c: Comparison) -> float:
 
 
 def draw_limit(
-    stored: StoredRun, cells: Sequence[Pooled], numbers: Mapping[str, int]
+    stored: StoredRun,
+    cells: Sequence[Pooled],
+    expectations: Mapping[tuple[str, Place], float],
+    numbers: Mapping[str, int],
 ) -> Figure | None:
-    """Measured tok/s inside the bar of what memory bandwidth would allow."""
+    """Measured tok/s inside the bar of what memory bandwidth would allow, the model's as a tick.
+
+    Args:
+        stored: The run.
+        cells: Of the run.
+        expectations: By arm and place: what the model expects, tok/s; may lack any.
+        numbers: Series number by arm.
+    """
     rows = [p for p in cells if p.limit_tok_per_s is not None and p.output_tok_per_s is not None][
-        :24
+        :MOST_BARS
     ]
     if not rows:
         return None
@@ -165,8 +175,13 @@ def draw_limit(
             )
             for bar in bars:
                 bar.set_gid(f"series-{numbers[p.arm]}")
+            model = expectations.get((p.arm, p.place))
+            expected = ""
+            if model is not None:
+                axes.plot([model / limit] * 2, [y - 0.42, y + 0.42], color=INK, linewidth=2.2)
+                expected = f", model {model:,.0f}"
             axes.annotate(
-                f"{measured:,.0f} of {limit:,.0f} tok/s",
+                f"{measured:,.0f} of {limit:,.0f} tok/s{expected}",
                 (1.0, y),
                 xytext=(5, 0),
                 textcoords="offset points",
@@ -185,7 +200,7 @@ def draw_limit(
         axes.set_yticks(range(len(rows)), names)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set_xlim(0, 1.42)
+        axes.set_xlim(0, 1.8 if expectations else 1.42)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
         axes.set_xlabel("share of the memory-bandwidth limit that was reached")
     return figure
@@ -220,9 +235,9 @@ def draw_pareto(
                     _pareto_line(axes, points, number=numbers[arm])
             axes.set_title(short(workload))
             axes.set_xlabel("tok/s of a user")
+            axes.margins(x=0.12, y=0.12)
             axes.set_xlim(left=0)
             axes.set_ylim(bottom=0)
-            axes.margins(x=0.12, y=0.12)
         figure.axes[0].set_ylabel("tok/s a GPU" if per_gpu else "tok/s, all users")
     return figure
 

@@ -1,16 +1,19 @@
 """Pages as a reader meets them: in a browser, on a phone, in the dark, on paper."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "reports"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "nightly"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
 from nightly_examples import judged_half_year
 from report_examples import stored_run
+from studies import make_study, with_configuration
 
-from reports import compare_page, nightly_page, run_page, write_page
+from reports import compare_page, nightly_page, run_page, study_page, write_page
 
 pytestmark = pytest.mark.pages
 
@@ -43,7 +46,30 @@ KINDS = {
     "nightly": lambda _: nightly_page(judged_half_year()),
     "nightly hostile": lambda _: nightly_page(judged_half_year(name=HOSTILE, nights=40)),
     "no night": lambda _: nightly_page(judged_half_year(nights=0)),
+    "on a CPU": lambda folder: run_page(stored_run(folder, gpus=0, gpu=False)),
+    "of a study": lambda folder: run_page(
+        stored_run(folder, more_arms=20, pairs=1, loads=(1,), per_slot=2)
+    ),
+    "study": lambda folder: study_page(
+        make_study(simulated=True, present=4), stored_run(folder, simulated=True)
+    ),
+    "part-study": lambda _: study_page(make_study(concluded=False), "its tables are gone"),
+    "study hostile": lambda _: study_page(
+        replace(
+            with_configuration(
+                make_study(deploy=18), 3, label=HOSTILE, environment=((LONG, HOSTILE),)
+            ),
+            question=HOSTILE,
+            notes=(HOSTILE,),
+            illegal=((HOSTILE, 1, LONG),),
+        ),
+        HOSTILE,
+    ),
 }
+
+
+# A table with a row an arm or a configuration, and figures of each.
+_HAS_NUMBERS = "th[data-name=arm], th[data-name=configuration]"
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -95,7 +121,7 @@ def test_a_page_is_whole_without_script(opened):
 
 def test_tables_sort_by_value(opened):
     page = opened()
-    table = page.locator(".table", has=page.locator("th[data-name=arm]")).first
+    table = page.locator(".table", has=page.locator(_HAS_NUMBERS)).first
     if not table.count():
         return
     heading = table.locator("th.number").last
@@ -121,6 +147,26 @@ def test_a_series_can_be_hidden(opened):
     assert page.locator(f"svg .{key.get_attribute('data-series')}.hidden").count() == shown
     key.click()
     assert page.locator("svg .hidden").count() == 0
+
+
+def test_a_command_is_copied_as_it_is(opened):
+    page = opened()
+    command = page.locator(".command").first
+    if not command.count():
+        return
+    button = command.locator("button")
+    button.evaluate(
+        """button => { window.told = new Promise(told => {
+            const watch = new MutationObserver(() => told(button.textContent));
+            watch.observe(button, {childList: true});
+        }); }"""
+    )
+    button.click()
+    assert page.evaluate("window.told") == "copied"
+    page.evaluate("document.body.append(document.createElement('textarea'))")
+    page.locator("textarea").focus()
+    page.keyboard.press("Control+V")
+    assert page.locator("textarea").input_value() == command.locator("code").text_content()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from bench.metrics import summarize
+from bench.metrics import limit_tok_per_s, summarize
 from bench.model import (
     BASELINE,
     EffectiveConfig,
@@ -24,16 +24,18 @@ name: {name}
 question: {question}
 target: {{path: org/target, revision: main}}
 draft: {{path: org/draft, revision: main}}
-server: {{gpus: 2, arguments: ["--tp-size 2", "--max-running-requests 64"]}}
+server: {{gpus: {gpus}, arguments: [{arguments}]}}
 arms:
   baseline: {{}}
   eagle3:
     speculative: {{algorithm: EAGLE3, num_steps: 3, eagle_topk: 1, num_draft_tokens: 4}}
+{more_arms}
 workloads:
   {workload}: {{input_tok: 64, max_output_tok: 64, sampling: {{temperature: 0}}}}
 loads: {{concurrency: [{loads}]}}
 measure:
   {{steady_s: 1, requests_per_slot: {per_slot}, warmup_requests_per_slot: 1, pairs: {pairs}}}
+{cards}
 """
 START_NS = 10**15
 
@@ -53,11 +55,15 @@ def stored_run(
     error="connection reset",
     simulated=False,
     gpu=True,
+    gpus=2,
+    more_arms=0,
+    cards="",
     published=True,
 ):
     """A run in which the arm is `gain(load)` times as fast as the baseline, exactly.
 
-    Cells that `measured` refuses are missing, as after a failed launch.
+    Cells that `measured` refuses are missing, as after a failed launch. `gpus=0` is a CPU server;
+    `more_arms` are drawn as a tuning study has them; `cards` is a `sim:` block.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scenario.yaml"
@@ -68,6 +74,10 @@ def stored_run(
         loads=", ".join(map(str, loads)),
         pairs=pairs,
         per_slot=per_slot,
+        gpus=gpus,
+        arguments=", ".join([*(['"--tp-size 2"'] if gpus else []), '"--max-running-requests 64"']),
+        more_arms="\n".join(_arm(at) for at in range(more_arms)),
+        cards=cards,
     )
     file.write_text(text)
     plan = make_plan(load_scenario(file), simulated=False)
@@ -99,8 +109,11 @@ def stored_run(
                     client=None,
                     effective=record.effective,
                     launch_id=record.launch_id,
-                    gpus=2,
+                    gpus=gpus,
                     simulated=simulated,
+                    limit_tok_per_s=limit_tok_per_s(
+                        cell, launch.server, record.effective, samples
+                    ),
                 )
                 writer.write_cell(
                     cell, record.launch_id, samples, telemetry, measurement, findings
@@ -109,6 +122,12 @@ def stored_run(
         if not published:
             return load_run(writer.folder)
         return load_run(publish(plan, writer))
+
+
+def _arm(at):
+    setting = f"num_steps: {1 + at % 8}, eagle_topk: 1, num_draft_tokens: {2 + at % 8}"
+    page_size = f"arguments: [--page-size {2 ** (at // 8)}]"
+    return f"  c{at + 1:02d}: {{speculative: {{algorithm: EAGLE3, {setting}}}, {page_size}}}"
 
 
 def _launch(launch, now, *, failed, simulated) -> LaunchRecord:

@@ -25,6 +25,7 @@ from bench.store import (
 from bench.store.study import read_study
 from tuner.space.candidates import candidates_of
 from tuner.space.reading import read_tune
+from tuner.sweep.idle_settings import without_idle_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,8 @@ def prepare(asked: Asked) -> Prepared:
     candidates = candidates_of(
         loaded, tune, simulated=asked.simulated, sim_hardware=asked.sim_hardware
     )
+    if asked.sim_hardware is None:  # what goes through NCCL is known of the scenario's own
+        candidates = without_idle_settings(candidates, loaded)
     return Prepared(asked=asked, loaded=loaded, tune=tune, candidates=candidates)
 
 

@@ -15,6 +15,7 @@ from bench.model.study import (
     StudyConclusion,
     StudyConfiguration,
 )
+from bench.plan.servers import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +55,6 @@ def study_of(
     candidates, tune = prepared.candidates, prepared.tune
     conclusion = _conclusion(search, candidates)
     versions = [r.effective.version for r in manifest.launches if r.effective is not None]
-    deploy = None if conclusion is None else candidates.arms[conclusion.deploy]
-    argv = [r.argv for r in manifest.launches if r.arm == deploy and r.argv]
     return Study(
         study_id=manifest.run_id,
         scenario=manifest.scenario,
@@ -88,7 +87,7 @@ def study_of(
         conclusion=conclusion,
         notes=tuple(notes),
         command_line=manifest.sessions[0].command_line,
-        argv=argv[-1] if argv else (),
+        argv=() if conclusion is None else _argv(candidates, conclusion.deploy),
     )
 
 
@@ -122,6 +121,13 @@ def _configurations(candidates: Candidates, search: Search) -> tuple[StudyConfig
             )
         )
     return tuple(made)
+
+
+def _argv(candidates: Candidates, place: int) -> tuple[str, ...]:
+    """The server's command on hardware, whatever Python runs it here."""
+    arm = candidates.ground.arms[candidates.arms[place]]
+    command = ("python3" if word == PYTHON else word for word in arm.asked.command)
+    return (*command, *arm.server.arguments)
 
 
 def _cell_gain(knowledge: Knowledge, place: int) -> tuple[float, ...]:

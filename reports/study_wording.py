@@ -1,0 +1,184 @@
+"""What a study says in a sentence or two. Pure text, no markup."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from bench.model.study import TrialState
+from reports.view import load_phrase
+
+if TYPE_CHECKING:
+    from bench.model.study import Study, StudyConclusion, StudyConfiguration
+
+Z95 = 1.96
+_OBJECTIVES = {
+    "tok_per_s": "tok/s",
+    "tok_per_s_per_user": "tok/s of a user",
+    "goodput": "requests a second within the limits",
+    "energy": "tokens a joule",
+}
+STATES = {
+    TrialState.RUNNING: "running",
+    TrialState.MEASURED: "measured",
+    TrialState.FAILED: "failed",
+    TrialState.STALE: "its process was gone: launched again",
+}
+
+
+def points(log_ratio: float) -> float:
+    """A gain in per cent: 0.05 is 5.13."""
+    return 100 * math.expm1(log_ratio)
+
+
+def gain_words(log_ratio: float | None, digits: int = 1) -> str:
+    """`+8.1 %`; `–` where it is absent."""
+    if log_ratio is None:
+        return "–"
+    rounded = f"{points(log_ratio):+.{digits}f}"
+    return f"{rounded.replace('-', '−')} %"
+
+
+def gain_interval(low: float, high: float, digits: int = 1) -> str:
+    """` [+5.2, +8.4]` with the space in front."""
+    ends = ", ".join(f"{points(end):+.{digits}f}" for end in (low, high))
+    return f" [{ends.replace('-', '−')}]"
+
+
+def named(c: StudyConfiguration) -> str:
+    """A configuration's label as it stands in a sentence."""
+    if c.algorithm is not None or not c.label.startswith("off"):
+        return c.label
+    return f"speculation {c.label}"
+
+
+def objective_words(study: Study) -> str:
+    """The unit of the objective's metric, as words."""
+    return _OBJECTIVES.get(study.objective, study.objective)
+
+
+def ended_launches(study: Study) -> int:
+    """Launches that were measured or failed."""
+    return sum(t.state in {TrialState.MEASURED, TrialState.FAILED} for t in study.trials)
+
+
+def best_so_far(study: Study) -> StudyConfiguration | None:
+    """The speculative configuration that was measured and has the highest expected gain."""
+    measured = [
+        c
+        for c in study.configurations
+        if c.algorithm is not None and c.launches and c.gain is not None
+    ]
+    return max(measured, key=lambda c: c.gain or 0.0, default=None)
+
+
+def progress_words(study: Study) -> str:
+    """`12 of 40 launches`."""
+    return f"{ended_launches(study)} of {study.launches_budget} launches"
+
+
+def study_sentences(study: Study) -> list[str]:
+    """The answer with its interval, and what the search alone would have said.
+
+    Returns:
+        At least one sentence; where nothing can be said, why.
+    """
+    if study.conclusion is None:
+        return _without_conclusion(study)
+    return [
+        _answer(study, study.conclusion),
+        _optimism(study.conclusion),
+        *_over_present(study, study.conclusion),
+        *_elsewhere(study, study.conclusion),
+    ]
+
+
+def _without_conclusion(study: Study) -> list[str]:
+    done = progress_words(study)
+    best = best_so_far(study)
+    if study.status != "complete":
+        first = f"There is no conclusion yet: {done}."
+    elif best is None:
+        first = f"There is no conclusion: no speculative setting could be measured in {done}."
+    else:
+        first = f"There is no conclusion: no final was held ({done})."
+    if best is None or best.gain is None:
+        return [first]
+    spread = ""
+    if best.gain_sd is not None:
+        spread = gain_interval(best.gain - Z95 * best.gain_sd, best.gain + Z95 * best.gain_sd)
+    found = (
+        f"The search's best so far is {best.label}, expected at {gain_words(best.gain)} "
+        f"{objective_words(study)}{spread} over the baseline. Nothing has confirmed it, and the "
+        "best of many is flattered by luck."
+    )
+    return [first, found]
+
+
+def _answer(study: Study, c: StudyConclusion) -> str:
+    best = named(study.configurations[c.best])
+    deploy = named(study.configurations[c.deploy])
+    over = named(study.configurations[c.baseline])
+    figure = (
+        f"{gain_words(c.gain)} {objective_words(study)}{gain_interval(c.ci95_low, c.ci95_high)}"
+    )
+    blocks = f"{c.blocks} block{'s' if c.blocks != 1 else ''} of neighbouring launches"
+    verdict = "no verdict" if c.verdict is None else c.verdict.value
+    because = f" {c.reason.rstrip('.')}." if c.reason else ""
+    match c.answer:
+        case "deploy":
+            found = f"{figure} over {over}, confirmed in {blocks}: {verdict}"
+            if c.deploy == c.best:
+                return f"Deploy {deploy}: {found}.{because}"
+            return f"Deploy {deploy}. The best speculative setting, {best}, is {found}.{because}"
+        case "leave_off":
+            settings = "" if deploy == "speculation off" else f" ({deploy})"
+            return (
+                f"Leave speculation off{settings}: the best of it, {best}, is at {figure} "
+                f"against {over} in {blocks}: {verdict}.{because}"
+            )
+        case "keep_present":
+            return (
+                f"Keep what you have, {deploy}: nothing that was found is better by more than "
+                f"noise. The best speculative setting, {best}, is at {figure} against "
+                f"{over} in {blocks}: {verdict}.{because}"
+            )
+        case _:
+            return (
+                f"UNDECIDED: the best that was found, {best}, is at {figure} against {over} "
+                f"in {blocks}, which decides nothing.{because} Until it is decided: {deploy}."
+            )
+
+
+def _optimism(c: StudyConclusion) -> str:
+    luck = f"{points(c.optimism):.1f} %"
+    if c.search_gain is None:
+        return f"The best figure of such a search is expected to be {luck} luck."
+    said = gain_words(c.search_gain)
+    return f"The search alone said {said}; {luck} of this is expected to be luck."
+
+
+def _over_present(study: Study, c: StudyConclusion) -> list[str]:
+    if c.over_present is None or c.present is None or c.deploy == c.present:
+        return []
+    gain, sd = c.over_present
+    present = named(study.configurations[c.present])
+    spread = gain_interval(gain - Z95 * sd, gain + Z95 * sd)
+    return [f"Over what you have in use, {present}, that is {gain_words(gain)}{spread}."]
+
+
+def _elsewhere(study: Study, c: StudyConclusion) -> list[str]:
+    """Cells at which another configuration is better by more than noise."""
+    several = len({cell.workload for cell in study.cells}) > 1
+    told = [
+        f"{study.configurations[at.best].label} "
+        + (f"in {study.cells[at.cell].workload} " if several else "")
+        + load_phrase(study.cells[at.cell].load)
+        for at in c.cells
+        if not at.within_noise and at.best != c.deploy
+    ]
+    if not told:
+        return []
+    more = f" and {len(told) - 3} more (Cell by cell)" if len(told) > 3 else ""
+    deploy = named(study.configurations[c.deploy])
+    return [f"Better than {deploy} by more than noise: {'; '.join(told[:3])}{more}."]

@@ -1,0 +1,447 @@
+"""The page of a study says what study.json says, as far as the study got, and nothing else."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_examples import stored_run
+from test_reports_page import HOSTILE, read
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
+from studies import LOSING, make_study, study_folder, with_cells
+
+from bench.errors import StoreError
+from bench.model import Verdict
+from bench.model.study import TrialState
+from bench.store.study import write_study
+from reports import (
+    STUDY_PAGE,
+    page_html,
+    page_markdown,
+    run_page,
+    study_page,
+    write_data,
+    write_study_page,
+)
+from reports.blocks import Command, Drawing
+from reports.render import blocks_of
+from reports.study_effects import communications_of, effects_of
+from reports.study_predictions import accuracy_of, gain_predictions
+from reports.study_wording import study_sentences
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
+UNREAD = "no such file"
+
+
+def signed(log_ratio):
+    return f"{100 * math.expm1(log_ratio):+.1f}".replace("-", "−")
+
+
+def rows_of(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
+def nothing_known(study, **changes):
+    """The study before its first launch."""
+    blank = {"gain": None, "gain_sd": None, "cell_gain": None, "accept_len_tok": None}
+    return replace(
+        study,
+        configurations=tuple(
+            replace(c, launches=0, excluded=None, **blank) for c in study.configurations
+        ),
+        trials=(),
+        launch_sd=None,
+        conclusion=None,
+        argv=(),
+        status="running",
+        **changes,
+    )
+
+
+def failed(trial):
+    cells = (None,) * len(trial.value)
+    return replace(
+        trial,
+        state=TrialState.FAILED,
+        failure_class="infrastructure",
+        failure="no answer",
+        launch_s=None,
+        measured_s=None,
+        value=cells,
+        accept_len_tok=cells,
+        ttft_p99_ms=cells,
+        tpot_p99_ms=cells,
+        memory_headroom_gib=None,
+        gain=None,
+    )
+
+
+PART_STUDIES = {
+    "empty": lambda: nothing_known(make_study()),
+    "one trial": lambda: replace(
+        nothing_known(make_study()), trials=make_study(concluded=False).trials[:1]
+    ),
+    "all failed": lambda: replace(
+        nothing_known(make_study()),
+        status="complete",
+        trials=tuple(failed(t) for t in make_study(concluded=False).trials),
+    ),
+    "running": lambda: make_study(concluded=False),
+    "no gpus": lambda: replace(make_study(), gpus=0),
+    "off alone": lambda: replace(
+        nothing_known(make_study()), configurations=make_study().configurations[:1]
+    ),
+    "no verdict": lambda: replace(
+        make_study(),
+        conclusion=replace(make_study().conclusion, verdict=None, search_gain=None, cells=()),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return stored_run(tmp_path_factory.mktemp("study"), simulated=True)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return study_page(make_study(simulated=True), run)
+
+
+def test_the_text_of_a_study(page):
+    text = "\n".join(read(page_html(page)).text) + "\n"
+    assert text == (GOLDEN / "study.txt").read_text()
+
+
+def test_the_markdown_of_a_study(page):
+    assert page_markdown(page) == (GOLDEN / "study.md").read_text()
+
+
+def test_it_says_simulated_on_the_page_and_in_every_figure(page):
+    html = page_html(page)
+    figures = sum(isinstance(block, Drawing) for block in blocks_of(page))
+    assert figures == 4
+    assert html.count("SIMULATED – not measured on hardware") == figures
+    assert 'class="band"' in html
+    assert "SIMULATED" not in page_html(study_page(make_study(), UNREAD))
+
+
+@given(
+    gain=st.floats(-0.6, 0.9),
+    half=st.floats(0.001, 0.2),
+    optimism=st.floats(0, 0.1),
+    answer=st.sampled_from(["deploy", "leave_off", "keep_present", "undecided"]),
+)
+@settings(deadline=None, max_examples=50)
+def test_the_answer_holds_the_figures_of_the_conclusion(gain, half, optimism, answer):
+    study = make_study(answer=answer, present=4)
+    conclusion = replace(
+        study.conclusion,
+        gain=gain,
+        ci95_low=gain - half,
+        ci95_high=gain + half,
+        optimism=optimism,
+        search_gain=gain + optimism,
+    )
+    answered, searched, *_ = study_sentences(replace(study, conclusion=conclusion))
+    assert f"{signed(gain)} % tok/s" in answered
+    assert f"[{signed(gain - half)}, {signed(gain + half)}]" in answered
+    assert f"said {signed(gain + optimism)} %" in searched
+    assert f"{100 * math.expm1(optimism):.1f} % of this is expected to be luck" in searched
+
+
+@pytest.mark.parametrize(
+    ("answer", "begins"),
+    [
+        ("deploy", "Deploy EAGLE3 3-1-4: "),
+        ("leave_off", "Leave speculation off: the best of it, EAGLE3 3-1-4, is at "),
+        ("keep_present", "Keep what you have, EAGLE3 4-1-5: "),
+        ("undecided", "UNDECIDED: the best that was found, EAGLE3 3-1-4, is at "),
+    ],
+)
+def test_every_answer_is_said_plainly(answer, begins):
+    assert study_sentences(make_study(answer=answer, present=4))[0].startswith(begins)
+
+
+def test_what_is_gained_over_the_present_setting_is_said():
+    told = study_sentences(make_study(present=4))
+    assert any(
+        line.startswith("Over what you have in use, EAGLE3 4-1-5, that is ") for line in told
+    )
+    assert not any("in use" in line for line in study_sentences(make_study()))
+
+
+def test_only_better_cells_beyond_noise_are_named():
+    study = with_cells(make_study(), (3, True), (4, True), (2, False), (3, True))
+    told = study_sentences(study)
+    assert told[-1] == (
+        "Better than EAGLE3 3-1-4 by more than noise: EAGLE3 2-1-3 in chat-2k at 64 requests at "
+        "once."
+    )
+
+
+def test_a_part_study_has_no_conclusion_and_says_how_far_it_got():
+    study = make_study(concluded=False)
+    page = study_page(study, UNREAD)
+    done = f"11 of {study.launches_budget} launches"
+    assert f"This study is not finished: {done}, no conclusion." in page.warnings
+    assert page.answer[0] == f"There is no conclusion yet: {done}."
+    assert "Nothing has confirmed it" in page.answer[1]
+    assert not any(isinstance(b, Command) and "sglang" in b.text for b in blocks_of(page))
+
+
+@pytest.mark.parametrize("make", PART_STUDIES.values(), ids=PART_STUDIES)
+def test_any_study_has_a_page(make):
+    page = study_page(make(), UNREAD)
+    read(page_html(page))
+    assert page.answer
+    assert page_markdown(page)
+    assert any(UNREAD in line for line in page.warnings)
+
+
+def test_the_tables_hold_the_study(tmp_path):
+    study = make_study()
+    written = {file.stem: file for file in write_data(study_page(study, UNREAD), tmp_path)}
+    rows = {name: rows_of(file) for name, file in written.items()}
+    known = {c.label: c for c in study.configurations}
+    assert len(rows["configurations"]) == len(known)
+    for row in rows["configurations"]:
+        c = known[row["configuration"]]
+        assert float(row["ln_gain"]) == c.gain
+        assert [float(row[f"ln_gain_{at}"]) for at in range(1, 5)] == list(c.cell_gain)
+    for row, trial in zip(rows["launches"], study.trials, strict=True):
+        assert row["configuration"] == study.configurations[trial.configuration].label
+        assert (float(row["ln_gain"]) if row["ln_gain"] else None) == trial.gain
+        told = [row[f"value_{at}"] for at in range(1, 5)]
+        assert [float(v) if v else None for v in told] == list(trial.value)
+    for row, cell in zip(rows["study_cells"], study.conclusion.cells, strict=True):
+        assert float(row["ln_gain"]) == cell.gain
+        assert row["best"] == study.configurations[cell.best].label
+    counted = {row["what"]: int(row["count"]) for row in rows["space"]}
+    assert counted["points of the axes"] == study.raw
+    assert counted["legal"] == study.raw - sum(count for _, count, _ in study.illegal)
+    assert counted["distinct"] == len(study.configurations)
+
+
+def test_cost_adds_up(tmp_path):
+    study = make_study()
+    write_data(study_page(study, UNREAD), tmp_path)
+    *parts, every = rows_of(tmp_path / "cost.csv")
+    assert int(every["launches"]) == len(study.trials)
+    for name in ("launches", "failed", "hours", "gpu_hours"):
+        assert math.isclose(sum(float(p[name]) for p in parts), float(every[name]))
+    assert math.isclose(float(every["gpu_hours"]), study.gpus * float(every["hours"]))
+
+
+def test_without_gpus_no_gpu_hours_are_told():
+    html = page_html(study_page(replace(make_study(), gpus=0), UNREAD))
+    assert "GPU hours</th>" not in html
+    assert "the servers ran without GPUs" in html
+
+
+def test_a_shell_makes_of_the_command_what_the_study_says():
+    argv = (*make_study().argv, "--served-model-name", "a b'c $HOME", "--json", '{"x": 1}')
+    page = study_page(replace(make_study(), argv=argv), UNREAD)
+    command = next(b.text for b in blocks_of(page) if isinstance(b, Command))
+    shell = ["bash", "-c", f"set -- {command}\nprintf '%s\\0' \"$@\""]
+    told = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+    assert tuple(told.split("\0")[:-1]) == argv
+
+
+def test_the_environment_stands_beside_the_command():
+    page = study_page(make_study(deploy=18), UNREAD)
+    told = [b.text for b in blocks_of(page) if isinstance(b, Command)]
+    assert told[0] == "export NCCL_PROTO=LL"
+
+
+def test_hostile_words_are_inert():
+    study = make_study()
+    first = replace(study.configurations[3], label=HOSTILE)
+    trial = replace(study.trials[3], failure=HOSTILE)
+    study = replace(
+        study,
+        question=HOSTILE,
+        notes=(HOSTILE,),
+        illegal=((HOSTILE, 1, HOSTILE),),
+        configurations=(*study.configurations[:3], first, *study.configurations[4:]),
+        trials=(*study.trials[:3], trial, *study.trials[4:]),
+    )
+    reader = read(page_html(study_page(study, UNREAD)))
+    assert reader.tags.count("script") == 1
+    assert "img" not in reader.tags
+    assert not [name for name, _ in reader.attributes if name.startswith("on")]
+
+
+def test_a_broken_limit_and_marks_of_the_final_weaken_it():
+    study = make_study()
+    last = replace(study.trials[-1], breaks=("TPOT p99 is 120 ms",), marks=("drifting",))
+    last = replace(last, configuration=study.conclusion.deploy)
+    page = study_page(replace(study, trials=(*study.trials[:-1], last)), UNREAD)
+    told = " ".join(read(page_html(page)).text)
+    assert "TPOT p99 is 120 ms" in told
+    assert "Of the 8 launches of the final: drifting in 1." in told
+
+
+# --- the axes, predictions, communication
+
+
+@given(
+    steps=st.lists(st.floats(-0.3, 0.3), min_size=8, max_size=8),
+    other=st.floats(-0.2, 0.2),
+)
+@settings(deadline=None, max_examples=50)
+def test_effects_of_axes_that_add_up_are_exact(steps, other):
+    study = make_study()
+    chains = [c for c in study.configurations if c.eagle_topk in {None, 1}]
+    told = [
+        replace(
+            c,
+            excluded=None,
+            gain=(steps[c.num_steps - 1] if c.num_steps else 0.0)
+            + (other if c.environment else 0),
+        )
+        for c in chains
+    ]
+    effects = effects_of(replace(study, configurations=tuple(told)))
+    by_steps = [e for e in effects if e.axis == "steps"]
+    assert by_steps[0].reference is None
+    for e in by_steps[1:]:
+        assert math.isclose(e.gain, steps[int(e.value) - 1] - steps[0], abs_tol=1e-12)
+        assert e.matched == 2
+    (variable,) = [e for e in effects if e.axis == "NCCL_PROTO" and e.reference]
+    assert math.isclose(variable.gain, other, abs_tol=1e-12)
+
+
+def test_settings_that_move_together_are_one_axis():
+    study = make_study()
+    told = tuple(
+        replace(c, environment=(*c.environment, ("NCCL_ALGO", "Ring"))) if c.environment else c
+        for c in study.configurations
+    )
+    (effect,) = [
+        e
+        for e in effects_of(replace(study, configurations=told))
+        if e.axis.startswith("NCCL") and e.reference
+    ]
+    assert (effect.axis, effect.value) == ("NCCL_PROTO, NCCL_ALGO", "LL, Ring")
+    assert effect.matched == 13
+
+
+def test_an_axis_with_one_value_is_none():
+    study = make_study()
+    alike = tuple(
+        c for c in study.configurations if not c.environment and c.eagle_topk in {None, 1}
+    )
+    assert {e.axis for e in effects_of(replace(study, configurations=alike))} == {"steps"}
+
+
+@given(shift=st.floats(-0.1, 0.1), sd=st.floats(0.001, 0.1))
+@settings(deadline=None, max_examples=50)
+def test_how_good_predictions_were_is_counted(shift, sd):
+    study = make_study()
+    trials = tuple(
+        replace(t, predicted_gain=t.gain - shift, predicted_gain_sd=sd)
+        if t.gain is not None and t.predicted_gain is not None
+        else t
+        for t in study.trials
+    )
+    predictions = gain_predictions(replace(study, trials=trials))
+    accuracy = accuracy_of(predictions)
+    assert accuracy.count == sum(t.configuration != 0 and t.gain is not None for t in study.trials)
+    assert math.isclose(accuracy.error, shift, abs_tol=1e-12)
+    assert math.isclose(accuracy.absolute_error, abs(shift), abs_tol=1e-12)
+    if abs(abs(shift) - 1.96 * sd) > 1e-9:
+        assert accuracy.covered == (accuracy.count if abs(shift) < 1.96 * sd else 0)
+    firsts = [p.trial for p in predictions if p.first]
+    assert len({study.trials[n].configuration for n in firsts}) == len(firsts)
+    assert accuracy_of(()) is None
+
+
+@pytest.mark.parametrize(
+    ("ahead", "launches", "winner", "sure"),
+    [
+        (0.2, 1, "NCCL_PROTO=LL", "beyond noise"),
+        (0.001, 1, "as the server chooses", "within noise"),
+        (0.2, 0, "as the server chooses", "predicted, not measured"),
+        (-0.2, 1, "as the server chooses", "next: NCCL_PROTO=LL"),
+    ],
+)
+def test_a_winner_of_communication_is_beyond_noise(tmp_path, ahead, launches, winner, sure):
+    study = make_study()
+    plain = study.configurations[3]
+    other = replace(
+        study.configurations[18],
+        launches=launches,
+        cell_gain=tuple(gain + ahead for gain in plain.cell_gain),
+    )
+    told = (*study.configurations[:18], other, *study.configurations[19:])
+    study = replace(study, configurations=told)
+    assert [c.default for c in communications_of(study)] == [True, False]
+    write_data(study_page(study, UNREAD), tmp_path)
+    rows = rows_of(tmp_path / "communication_winners.csv")
+    assert {row["winner"] for row in rows} == {winner}
+    assert all(sure in row["says"] for row in rows)
+    assert all(math.isclose(float(row["ln_gain"]), ahead, abs_tol=1e-9) for row in rows)
+
+
+def test_without_such_axes_there_is_no_communication():
+    study = make_study()
+    study = replace(
+        study,
+        configurations=study.configurations[:15],
+        trials=tuple(replace(t, also_excluded=()) for t in study.trials if t.configuration < 15),
+    )
+    assert communications_of(study) == ()
+    page = study_page(study, UNREAD)
+    assert not next(s for s in page.sections if s.anchor == "communication").blocks
+
+
+# --- in its folder
+
+
+def test_it_is_written_beside_the_study(tmp_path):
+    folder = study_folder(tmp_path, make_study(law=LOSING, answer="leave_off"))
+    file = write_study_page(folder)
+    assert file == folder / STUDY_PAGE
+    assert "Leave speculation off" in file.read_text()
+    assert str(tmp_path) not in file.read_text()
+
+
+def test_a_run_that_is_no_study_is_refused(run):
+    with pytest.raises(StoreError, match="is no study"):
+        write_study_page(run.folder)
+
+
+def test_the_run_of_a_study_points_to_its_page(tmp_path):
+    stored = stored_run(tmp_path, more_arms=12, pairs=1, loads=(1,), per_slot=2)
+    write_study(stored.folder, make_study())
+    stored = replace(stored, comparisons=())
+    page = run_page(stored)
+    assert page.answer[0].startswith("These are the launches of a tuning study.")
+    told = " ".join(read(page_html(page)).text)
+    assert f"`tuner report {stored.run_id}` writes the study's page." in told
+    assert "The first 8 of 13 arms." in told
+    write_study_page(stored.folder)
+    assert ("href", STUDY_PAGE) in read(page_html(run_page(stored))).attributes
+
+
+def test_the_verdicts_word_is_on_the_page():
+    study = make_study()
+    for verdict in Verdict:
+        told = replace(study, conclusion=replace(study.conclusion, verdict=verdict))
+        assert verdict.value in study_sentences(told)[0]
+
+
+def test_the_file_is_read_as_it_was_written(tmp_path):
+    study = make_study(simulated=True)
+    folder = study_folder(tmp_path, study)
+    html = write_study_page(folder).read_text()
+    plain = json.loads((folder / "study.json").read_text())
+    assert f"{signed(plain['conclusion']['gain'])} % tok/s" in html
