@@ -140,7 +140,7 @@ def plan_final(  # noqa: PLR0913  # each is another thing; a record would only r
     return FinalPlan(
         finalists=tuple(c for c in finalists if c in arms),
         baselines=tuple(c for c in baselines if c in arms),
-        present=present if present in arms else None,
+        present=present,
         blocks=tuple(
             tuple(int(c) for c in rng.permutation(arms if b == 0 or budget >= TWO_FROM else pair))
             for b in range(blocks)
@@ -197,7 +197,7 @@ def conclude(
     sd = max(sd, told.launch_sd * _of_final_alone(readings[final_from:], best, against))
     freedom = float(len(readings) - len(launched) + PRIOR_REPEATS)
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * sd
-    candidates = [best, against, *([] if final.present is None else [final.present])]
+    candidates = [best, against, *([final.present] if final.present in launched else [])]
     return Conclusion(
         configuration=max(candidates, key=lambda c: knowledge.mean[c]),
         best=best,

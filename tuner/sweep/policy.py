@@ -118,6 +118,8 @@ class Search:
         self._off_of = off_of(self.configurations)
         self._rng = np.random.default_rng(rules.seed)
         self._first = list(rules.first) or first_chain(self.configurations)
+        if rules.present is not None and rules.present not in {0, *self._first}:
+            self._first.append(rules.present)
         self.excluded: dict[int, str] = {}
         self.budget = rules.budget
         self._failed: Counter[int] = Counter()
