@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _LAUNCH_NOISE_LIMIT_SD = 2.0
 
+
 class Engine:
     """All data-parallel ranks; everything happens in the event loop's thread.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from bench.sglang.arguments import known_options, option_of, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench.sglang.arguments import AskedValue, Option, Rejection
 
@@ -57,6 +57,12 @@ def refuse_missing(options: str) -> NoReturn:
 def refuse_word(dest: str, value: AskedValue) -> NoReturn:
     """An option was given a word that is not of its kind."""
     raise StartFailure(_argparse_error({dest: value}) or f"{_ERROR} {dest}", exit_code=2)
+
+
+def refuse_strays(words: Sequence[str]) -> None:
+    """Words of the command line that belong to no option."""
+    if words:
+        raise StartFailure(f"{_ERROR} unrecognized arguments: {' '.join(words)}", exit_code=2)
 
 
 def refuse_size(dest: str, value: float, wanted: str) -> NoReturn:

@@ -33,7 +33,7 @@ from bench.sglang.arguments import (
 from bench.simulator.communication import ARGUMENTS as COMMUNICATION_ARGUMENTS
 from bench.simulator.communication import read_communication
 from bench.simulator.drafting import Drafting, read_drafting
-from bench.simulator.refusals import refuse_missing, refuse_size, refuse_word
+from bench.simulator.refusals import refuse_missing, refuse_size, refuse_strays, refuse_word
 from bench.simulator.sizes import (
     check_gpus,
     default_mem_fraction,
@@ -231,7 +231,9 @@ def read_settings(argv: list[str]) -> Settings:
         StartFailure: SGLang would not start with it.
         InputError: An unknown card, or something the simulator cannot do.
     """
-    asked = dict(parse_arguments(argv))
+    parsed = parse_arguments(argv)
+    refuse_strays(parsed.strays)
+    asked = dict(parsed)
     ours = {dest: asked.pop(dest, None) for dest in SIMULATOR_ARGUMENTS}
     _refuse_bad_names(asked, argv)
     _refuse_bad_sizes(asked)

@@ -63,6 +63,8 @@ def test_without_speculation_the_limit_is_sglangs_own():
         (["--speculative-algorithm", "GUESS"], 1, "Unknown speculative algorithm name: GUESS"),
         (["--mem-fraction-static", "0.5"], 1, "Not enough memory"),
         (["--max-runing-requests", "8"], 2, "unrecognized arguments"),
+        (["stray"], 2, "unrecognized arguments: stray"),
+        (["--tp-size", "8", "x", "--", "y"], 2, "unrecognized arguments: x -- y"),
     ],
 )
 def test_what_sglang_would_not_start_with(arguments, exit_code, word):

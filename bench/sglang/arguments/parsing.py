@@ -49,13 +49,20 @@ class Asked(dict[str, AskedValue]):
 
     Attributes:
         faults: What argparse would end the server for.
+        strays: Words that belong to no option; faults too.
     """
 
-    __slots__ = ("faults",)
+    __slots__ = ("faults", "strays")
 
     def __init__(self) -> None:
         super().__init__()
         self.faults: list[Fault] = []
+        self.strays: list[str] = []
+
+    def stray(self, *words: str) -> None:
+        """Words that belong to no option."""
+        self.strays += words
+        self.faults += map(_stray, words)
 
 
 def parse_arguments(arguments: Sequence[str]) -> Asked:
@@ -80,10 +87,10 @@ def parse_arguments(arguments: Sequence[str]) -> Asked:
     while words:
         word = words.pop()
         if word == "--":
-            asked.faults += map(_stray, (word, *reversed(words)))
+            asked.stray(word, *reversed(words))
             break
         if not word.startswith("--") or _is_value(word):
-            asked.faults += [_stray(word)] if known else []
+            asked.stray(*([word] if known else []))
             continue
         written, has_value, value = word.partition("=")
         option = find_option(written)
