@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bench.metrics.change_words import percent
+from bench.metrics.change_words import changed_facts, percent
 from bench.metrics.watched import metric_of
 from bench.model import BASELINE
 from reports.blocks import Column, Drawing, Table, Value, figure_number, text
@@ -128,7 +128,11 @@ def _environment_changes(
         where: [
             (mark, night, _fact_lines(verdict, a, b))
             for mark, (a, night, b) in enumerate(
-                ((a, night, b) for (_, a), (night, b) in pairwise(sorted(of.items())) if a != b),
+                (
+                    (a, night, b)
+                    for (_, a), (night, b) in pairwise(sorted(of.items()))
+                    if a != b and _fact_lines(verdict, a, b)
+                ),
                 start=1,
             )
         ]
@@ -138,11 +142,7 @@ def _environment_changes(
 
 def _fact_lines(verdict: NightlyVerdict, before: str, after: str) -> list[str]:
     x, y = verdict.environments.get(before, {}), verdict.environments.get(after, {})
-    return [
-        f"{name}: {x.get(name, '–')} → {y.get(name, '–')}"
-        for name in sorted({*x, *y})
-        if x.get(name) != y.get(name)
-    ]
+    return [f"{name}: {old} → {new}" for name, old, new in changed_facts(x, y)]
 
 
 def environment_blocks(verdict: NightlyVerdict) -> tuple[Block, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shutil
 import signal
 import sys
 from contextlib import contextmanager
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.nightly_steps import judge_and_tell, print_changes
+from bench.cli.nightly_steps import judge_and_tell, print_reruns
 from bench.cli.output import RESULTS, many, printing
-from bench.errors import EXIT_ANSWERED, EXIT_MACHINE, EXIT_REGRESSION, InputError
+from bench.errors import EXIT_ANSWERED, EXIT_INPUT, EXIT_MACHINE, EXIT_REGRESSION, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,7 +126,8 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="PATH…",
-            help="Results folders or runs of ours; result files of bench_serving or vLLM.",
+            help="Results folders or runs of ours; result files of bench_serving or vLLM, or "
+            "folders of them.",
         ),
     ],
     scenario: Annotated[
@@ -173,8 +175,14 @@ def import_(
             f"{many(done.sources, 'source')} taken in ({many(done.points, 'point')}), "
             f"{done.known} known already, {len(done.refused)} refused."
         )
+        places: dict[str, list[str]] = {}
         for where, why in done.refused:
-            print(f"  {where}: {why}", file=sys.stderr)
+            places.setdefault(why, []).append(where)
+        for why, alike in places.items():
+            more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+            print(f"  {alike[0]}{more}: {why}", file=sys.stderr)
+    if done.refused and not done.sources and not done.known:
+        raise typer.Exit(EXIT_INPUT)
 
 
 @app.command(short_help="Mark a night's changes as expected.")
@@ -241,7 +249,7 @@ def bisect(
 
     if compare is not None:
         with printing():
-            print_changes(compare_reruns(compare))
+            print_reruns(compare_reruns(compare))
         return
     if suite_file is None or night is None:
         raise InputError(
@@ -256,12 +264,22 @@ def bisect(
         _date(night, "DATE"),
         series=series,
         runs=runs or RESULTS / f"bisect-{night}",
+        commands=_commands(),
     )
     with printing():
         print(script, end="")
 
 
 # ----------------------------------------------------------------------------------------- steps
+
+
+def _commands() -> Path | None:
+    """The folder of the `bench` that runs, where its name alone finds none or another one."""
+    typed = Path(sys.argv[0])
+    found = shutil.which("bench")
+    if typed.name != "bench" or not typed.is_file() or (found and typed.samefile(found)):
+        return None
+    return typed.absolute().parent
 
 
 @contextmanager

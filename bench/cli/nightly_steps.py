@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.cli.output import Printer, print_json, printing, shown_path
+from bench.cli.output import Printer, many, print_json, printing, shown_path
 from bench.errors import BenchError, DiskError
 
 if TYPE_CHECKING:
-    from bench.metrics.between_runs import Change
-    from bench.model.nightly import NightlyVerdict
-    from bench.nightly import Suite
+    from bench.model.nightly import NightlyVerdict, SeriesState
+    from bench.nightly import Reruns, Suite
 
 PAGE = "index.html"
 LINES = "series.jsonl"
@@ -47,16 +46,17 @@ def judge_and_tell(suite: Suite | None, history: Path, *, as_json: bool, page: b
         if as_json:
             print_json(verdict_json(verdict))
         else:
-            _print_verdict(verdict)
+            _print_verdict(verdict, history)
     return bool(verdict.regressions)
 
 
-def _print_verdict(verdict: NightlyVerdict) -> None:
-    from bench.metrics.change_words import group_line, grouped, headline
+def _print_verdict(verdict: NightlyVerdict, history: Path) -> None:
+    from bench.metrics.change_words import group_line, grouped, headline, warnings
     from bench.model.nightly import SeriesState
 
     printer = Printer()
-    printer.print_text(f"{verdict.suite}: {headline(verdict)}")
+    none_yet = "" if verdict.newest else f" in {shown_path(history.absolute())}"
+    printer.print_text(f"{verdict.suite}: {headline(verdict)}{none_yet}")
     groups = grouped(verdict.regressions)
     for group in groups[:_MOST_SHOWN]:
         printer.print_text(f"  {group_line(*group)}", style="bold red")
@@ -65,9 +65,19 @@ def _print_verdict(verdict: NightlyVerdict) -> None:
     for state in SeriesState:
         count = sum(judged.state is state for judged in verdict.series)
         if count:
-            printer.print_text(f"  {state.value}: {count} series")
-    for path, why in verdict.damaged:
-        printer.print_text(f"  left out, damaged: {path}: {why}", style="yellow")
+            printer.print_text(f"  {state.value}: {count} series{_wanted(verdict, state)}")
+    for warning in warnings(verdict):
+        printer.print_text(f"  {warning}", style="yellow")
+
+
+def _wanted(verdict: NightlyVerdict, state: SeriesState) -> str:
+    """How many nights series without a verdict still take."""
+    from bench.model.nightly import SeriesState
+
+    if state is not SeriesState.NOT_ENOUGH:
+        return ""
+    wanted = [judged.nights_wanted for judged in verdict.series if judged.state is state]
+    return f" ({many(max(wanted), 'more night')})"
 
 
 def _write_page(verdict: NightlyVerdict, history: Path, *, quiet: bool) -> None:
@@ -126,11 +136,16 @@ def _tell(verdict: NightlyVerdict, suite: Suite | None) -> None:
         print(f"bench: {str(error).replace(url, '[the webhook]')}", file=sys.stderr)
 
 
-def print_changes(changes: tuple[Change, ...]) -> None:
+def print_reruns(reruns: Reruns) -> None:
     """Old against new, a line a place."""
-    for change in changes:
+    simulated = " SIMULATED" if reruns.simulated else ""
+    print(f"output tok/s, new / old [95 %], over all launches:{simulated}")
+    for change, suspect_ct in zip(reruns.changes, reruns.suspect_ct, strict=True):
         ratio = "no ratio" if change.ratio is None else f"{change.ratio:.3f}"
         if change.ci95_low is not None and change.ci95_high is not None:
             ratio += f" [{change.ci95_low:.3f}, {change.ci95_high:.3f}]"
         verdict = change.reason or (change.verdict and change.verdict.value) or "no verdict"
-        print(f"{change.workload} load {change.load} {change.arm}: new / old {ratio}, {verdict}")
+        old, new = change.launches
+        suspect = f", {suspect_ct} of {old + new} launches SUSPECT" if suspect_ct else ""
+        place = f"{change.workload} load {change.load} {change.arm}"
+        print(f"  {place}: {ratio}, {verdict}{suspect}")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.metrics.watched import OUTPUT, metric_of, own_name
 from bench.model import BASELINE
 from bench.model.nightly import Cause, ChangeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bench.model.nightly import ChangePoint, NightlyVerdict
+
+PROMPTS: Final = "work: prompts of "
+SALTED: Final = ", salted "
+"""How the fact of a cell's prompts is called; what stands between their hash and their salt."""
 
 CAUSES = {
     Cause.ENVIRONMENT: "the baseline moved too: machine, driver or engine",
@@ -125,3 +129,25 @@ def warnings(verdict: NightlyVerdict) -> list[str]:
             f"the clock is, or was, wrong."
         )
     return lines
+
+
+def changed_facts(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Facts that differ: (name, before, after); `–` where one is not recorded.
+
+    Prompts with another salt have another hash, whatever they say: that is no change.
+    """
+    names = dict.fromkeys((*after, *before))
+    return [
+        (name, before.get(name, "–"), after.get(name, "–"))
+        for name in sorted(names)
+        if before.get(name) != after.get(name) and not _salted_anew(name, before, after)
+    ]
+
+
+def _salted_anew(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    if not name.startswith(PROMPTS) or name not in before or name not in after:
+        return False
+    a, b = (facts[name].partition(SALTED)[2] for facts in (before, after))
+    return a != b

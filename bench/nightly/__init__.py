@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bench.metrics.watched import METRICS, Metric, metric_of
 from bench.nightly.acking import acknowledge
-from bench.nightly.bisecting import Rerun, bisect_script, compare_reruns
+from bench.nightly.bisecting import Rerun, Reruns, bisect_script, compare_reruns
 from bench.nightly.history import History, add, read_history
 from bench.nightly.importing import Imported, import_runs
 from bench.nightly.judge import Watch, judge
@@ -27,6 +27,7 @@ __all__ = [
     "NewerHistoryError",
     "NightOutcome",
     "Rerun",
+    "Reruns",
     "Suite",
     "Watch",
     "acknowledge",

@@ -60,14 +60,14 @@ def acknowledge(
 
 
 def changes_at(verdict: NightlyVerdict, night: date, series: str) -> tuple[ChangePoint, ...]:
-    """The changes that began in one night.
+    """The changes that began in one night, give or take one: series part with their noise.
 
     Raises:
         InputError: There are none; those there are, are named.
     """
     every = [c for judged in verdict.series for c in judged.changes]
     wanted = [c for c in every if series in c.key.label]
-    found = tuple(c for c in wanted if c.night == night)
+    found = tuple(c for c in wanted if abs((c.night - night).days) <= 1)
     if not found:
         raise InputError(
             f"nothing changed in the night of {night}"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.metrics.change_words import changed_facts
 from bench.metrics.watched import ACCEPT_LEN, CLOCK, CYCLE, OUTPUT, SPEEDUP, beside, own_name
 from bench.model import BASELINE
 from bench.model.nightly import Attribution, Cause, Factor, FieldChange, SeriesKey
-from bench.nightly.facts import changed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -309,7 +309,7 @@ def _changed_facts(
         a, b = points[night - 1].fingerprint, points[night].fingerprint
         if a == b:
             continue
-        for name, x, y in changed(facts.get(a, {}), facts.get(b, {})):
+        for name, x, y in changed_facts(facts.get(a, {}), facts.get(b, {})):
             found.setdefault(name, (name, x, y, off))
     return list(found.values())
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 FEWEST_NIGHTS = SHORTEST_FIRST + 2
 """With fewer nothing can have changed: a first level, and two nights of another."""
 
+_FEWEST_NORMAL = 2  # nights of a level that tell what is normal in it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
@@ -148,6 +150,7 @@ def _found(y: Floats, noise: float, found: Split) -> Found:
     left_out = [night for a, b in found.odd for night in range(a, b)]
     kept = np.setdiff1d(np.arange(len(y)), left_out)
     starts = [int(place) for place in np.searchsorted(kept, found.starts)]
+    x = _without_odd_end(y[kept] / noise, starts[-1] if starts else 0)
     pieces = tuple(
         Piece(
             start=int(kept[piece.start]) if piece.start else 0,
@@ -155,7 +158,7 @@ def _found(y: Floats, noise: float, found: Split) -> Found:
             first=piece.first * noise,
             last=piece.last * noise,
         )
-        for piece in pieces_of(y[kept] / noise, starts)
+        for piece in pieces_of(x, starts)
     )
     is_kept = np.ones(len(y), dtype=bool)
     is_kept[left_out] = False
@@ -167,6 +170,21 @@ def _found(y: Floats, noise: float, found: Split) -> Found:
         moves=moves,
         odd=tuple(_odd(y, pieces, found, noise)),
     )
+
+
+def _without_odd_end(x: Floats, since: int) -> Floats:
+    """The last night put back to the level it is in, if it is far off: it alone moves nothing.
+
+    Args:
+        x: In standard deviations of a night; shape (nights,).
+        since: First night of the last level.
+    """
+    if len(x) - since < _FEWEST_NORMAL + 1:
+        return x  # nothing beside it tells what is normal there
+    normal = float(np.median(x[since:-1]))
+    if abs(x[-1] - normal) <= ODD_SD:
+        return x
+    return np.append(x[:-1], normal)
 
 
 def _moves(pieces: Sequence[Piece], is_kept: NDArray[np.bool_], noise: float) -> list[Move]:

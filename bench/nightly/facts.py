@@ -8,14 +8,18 @@ bench, `server: …` of what every arm's server said of itself, `ARM: …` where
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.errors import BenchError
+from bench.metrics.change_words import PROMPTS, SALTED
 from bench.nightly.model_files import model_facts
+from bench.scenario import load_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from bench.model import EffectiveConfig
@@ -106,16 +110,44 @@ def _server_facts(stored: StoredRun) -> Facts:
 
 
 def _work_facts(stored: StoredRun) -> Iterator[tuple[str, str]]:
-    """What was asked of each cell: the plan's hash of it, and the hash of the prompts sent."""
-    places = {}
+    """What was asked of each cell, and the prompts that were sent.
+
+    How many requests a cell has follows from how fast its arms are said to be; it is no part of
+    what was asked, or a draft of more steps would be other work. It is part of the prompts' salt,
+    which therefore stands beside their hash (`changed_facts`).
+    """
+    asked = _asked(stored)
+    places, salts = {}, {}
     for launch in stored.manifest.plan:
         for cell in launch.cells:
-            places[cell.cell_id] = f"{cell.workload}, load {cell.load}"
-            yield f"work: asked of {places[cell.cell_id]}", cell.comparison_key
-    yield from _prompt_facts(stored.folder / "samples.parquet", places)
+            place = places[cell.cell_id] = f"{cell.workload}, load {cell.load}"
+            salts[place] = cell.comparison_key
+            yield f"work: asked of {place}", asked.get(cell.workload, cell.comparison_key)
+    for place, digest in _prompt_digests(stored.folder / "samples.parquet", places):
+        yield f"{PROMPTS}{place}", f"{digest}{SALTED}{salts.get(place, '')}"
 
 
-def _prompt_facts(path: Path, places: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _asked(stored: StoredRun) -> dict[str, str]:
+    """A hash of what the scenario says of each workload; empty where it cannot be read again."""
+    overrides = stored.manifest.plan_arguments.get("overrides") or ()
+    try:
+        scenario = load_scenario(stored.folder / "scenario.yaml", overrides).scenario
+    except BenchError:
+        return {}
+    window = {"warmup_requests_per_slot", "steady_s", "requests_per_slot"}
+    shared = scenario.model_dump(
+        mode="json", include={"seed": True, "slo": True, "measure": window}
+    )
+    told = {name: block.model_dump(mode="json") for name, block in scenario.workloads.items()}
+    return {
+        name: hashlib.sha256(
+            json.dumps({"shared": shared, "workload": block}, sort_keys=True).encode()
+        ).hexdigest()[:_HASH_CHARS]
+        for name, block in told.items()
+    }
+
+
+def _prompt_digests(path: Path, places: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     import pyarrow as pa  # noqa: PLC0415  # loads only where a run is taken in
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -129,7 +161,7 @@ def _prompt_facts(path: Path, places: Mapping[str, str]) -> Iterator[tuple[str, 
         prompts.setdefault(place, set()).add((row["index"], row["prompt_sha256"], row["seed"]))
     for place, sent in sorted(prompts.items()):
         digest = hashlib.sha256(repr(sorted(sent)).encode()).hexdigest()
-        yield f"work: prompts of {place}", digest[:_HASH_CHARS]
+        yield place, digest[:_HASH_CHARS]
 
 
 def _gpu_facts(identity: object) -> Iterator[tuple[str, str]]:
@@ -161,16 +193,6 @@ def _first_match(pattern: re.Pattern[str], path: Path) -> str | None:
         return None
     found = pattern.search(text)
     return found[1] if found else None
-
-
-def changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Facts that differ: (name, before, after); `–` where one is not recorded."""
-    names: Iterable[str] = dict.fromkeys((*after, *before))
-    return [
-        (name, before.get(name, "–"), after.get(name, "–"))
-        for name in sorted(names)
-        if before.get(name) != after.get(name)
-    ]
 
 
 def hardware_of(stored: StoredRun, facts: Mapping[str, str]) -> str:

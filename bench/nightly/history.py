@@ -1,6 +1,6 @@
 """The history on disk: a folder that is only ever added to.
 
-    entries/<entry_id>.json       one entry: a night, an import, a failure or an ack
+    entries/<entry_id>.json       a night begun or measured, an import, a failure, an ack
     points/<entry_id>.parquet     its values, a row a point
     fingerprints/<hash>.json      an environment, named by the hash of its facts
     lock                          held while a night is measured
@@ -26,7 +26,7 @@ import msgspec
 
 from bench import __version__
 from bench.clock import utc_now
-from bench.errors import StoreError
+from bench.errors import DiskError, StoreError
 from bench.model.nightly import Ack, NightFailure, Point, SeriesKey
 from bench.nightly.points_file import (
     FORMAT,
@@ -46,8 +46,10 @@ POINTS: Final = "points"
 FINGERPRINTS: Final = "fingerprints"
 LOCK: Final = "lock"
 _HASH_CHARS: Final = 16
+_AGAIN: Final = "`bench nightly import` takes in {runs} again"
 
 Facts = dict[str, str]
+EntryKind = Literal["begun", "night", "import", "failure", "ack"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +59,24 @@ class Entry:
     Attributes:
         version: Of the format.
         entry_id: UTC time, kind and six random hex digits.
-        kind: What it is.
+        kind: What it is. A scenario that was `begun` and has neither figures nor a failure was
+            cut off by a kill or a power failure.
         at: When it was added.
         night: The date it is about.
         suite: Name of the suite; None for imports by hand.
-        ordinal: Of a night: how many nights of the suite came before.
+        ordinal: Of a night: how many nights of the suite came before; None where it could not
+            begin.
         specdyno_version: The version that added it.
         points_sha256: Hash of its file of points; None: it has none.
         sources: Ids of the runs (or hashes of the foreign rows) its points are of.
-        scenario: Of a failure: what was to be measured; None: all.
+        scenario: What was measured, or was to be; None: all.
         reason: Of a failure why, else a note.
         acks: Of an ack.
     """
 
     version: int = FORMAT
     entry_id: str
-    kind: Literal["night", "import", "failure", "ack"]
+    kind: EntryKind
     at: datetime
     night: date
     suite: str | None = None
@@ -129,7 +133,7 @@ def fingerprint_of(facts: Mapping[str, str]) -> str:
 def add(  # noqa: PLR0913  # an entry's own fields
     folder: Path,
     *,
-    kind: Literal["night", "import", "failure", "ack"],
+    kind: EntryKind,
     night: date,
     points: Sequence[Point] = (),
     facts: Iterable[Mapping[str, str]] = (),
@@ -149,7 +153,7 @@ def add(  # noqa: PLR0913  # an entry's own fields
         facts: The environments that its points name.
         suite: Name of the suite.
         ordinal: Of a night: how many came before.
-        scenario: Of a failure: what was to be measured.
+        scenario: What was measured, or was to be.
         reason: Of a failure why, else a note.
         acks: Of an ack.
 
@@ -174,16 +178,22 @@ def add(  # noqa: PLR0913  # an entry's own fields
         reason=reason,
         acks=tuple(acks),
     )
-    with writing("to the history", folder):
-        for name in (ENTRIES, POINTS, FINGERPRINTS):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        for known in facts:
-            path = folder / FINGERPRINTS / f"{fingerprint_of(known)}.json"
-            if not path.exists():
-                _put(path, _facts_bytes(known))
-        _put(folder / ENTRIES / f"{entry_id}.json", _json_bytes(msgspec.to_builtins(entry)))
-        if content is not None:
-            _put(folder / POINTS / f"{entry_id}.parquet", content)
+    try:
+        with writing("an entry", folder):
+            for name in (ENTRIES, POINTS, FINGERPRINTS):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+            for known in facts:
+                path = folder / FINGERPRINTS / f"{fingerprint_of(known)}.json"
+                if not path.exists():
+                    _put(path, _facts_bytes(known))
+            _put(folder / ENTRIES / f"{entry_id}.json", _json_bytes(msgspec.to_builtins(entry)))
+            if content is not None:
+                _put(folder / POINTS / f"{entry_id}.parquet", content)
+    except DiskError as error:
+        again = "then `bench nightly import` takes in the run" if points else "then do it again"
+        raise DiskError(
+            f"the history: {error}", hint=f"Make room or name another --history, {again}."
+        ) from error
     return entry
 
 
@@ -246,7 +256,9 @@ def read_history(folder: Path) -> History:
         entry = known.get(path.stem)
         there.add(path.stem)
         if entry is not None and sha256_of(path) != entry.points_sha256:
-            damaged.append((str(path), "not what was written: its SHA-256 differs"))
+            runs = ", ".join(entry.sources)
+            why = f"not what was written: its SHA-256 differs. {_AGAIN.format(runs=runs)}"
+            damaged.append((str(path), why))
             continue
         points += readable(path, read_points) or ()
     facts = {
@@ -267,28 +279,38 @@ def read_history(folder: Path) -> History:
 
 def _by_series(points: Iterable[Point]) -> dict[SeriesKey, tuple[Point, ...]]:
     """Points by series in the order of time; what came in twice counts once."""
-    series: dict[SeriesKey, dict[tuple[str, date], Point]] = {}
+    series: dict[SeriesKey, dict[str, Point]] = {}
     for point in points:
-        series.setdefault(point.key, {}).setdefault((point.source_id, point.night), point)
+        series.setdefault(point.key, {}).setdefault(point.source_id, point)
     return {
         key: tuple(sorted(found.values(), key=lambda point: point.at))
         for key, found in sorted(series.items())
     }
 
 
-def _failures(entries: Iterable[Entry], there: set[str]) -> list[NightFailure]:
+def _failures(entries: Sequence[Entry], there: set[str]) -> list[NightFailure]:
+    ended = {_part(entry) for entry in entries if entry.kind in {"night", "failure"}}
     failures = []
     for entry in entries:
         reason = entry.reason
-        if entry.kind != "failure":
+        if entry.kind == "begun":
+            if _part(entry) in ended:
+                continue
+            reason = "begun and not finished: it is being measured now, or was killed"
+        elif entry.kind != "failure":
             if entry.points_sha256 is None or entry.entry_id in there:
                 continue
             runs = ", ".join(entry.sources)
-            reason = f"stopped while it was being stored; `bench nightly import` takes in {runs}"
+            reason = f"stopped while it was being stored. {_AGAIN.format(runs=runs)}"
         failures.append(
             NightFailure(night=entry.night, scenario=entry.scenario, reason=reason or "no reason")
         )
     return sorted(failures, key=lambda failure: failure.night)
+
+
+def _part(entry: Entry) -> tuple[str | None, int | None, str | None]:
+    """Which part of which night an entry is about."""
+    return entry.suite, entry.ordinal, entry.scenario
 
 
 def check_versions(folder: Path) -> None:

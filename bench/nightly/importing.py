@@ -9,6 +9,7 @@ from bench.errors import BenchError, InputError
 from bench.nightly.history import add, read_history
 from bench.nightly.recording import recorded_results, recorded_run
 from bench.store import list_runs, load_run
+from bench.store.study import STUDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +41,8 @@ def import_runs(
     """Take in published runs of ours and result files of other tools; what is in already is left.
 
     Args:
-        paths: Results folders or folders of runs; files of SGLang's bench_serving or vLLM's.
+        paths: Results folders or folders of runs; files of SGLang's bench_serving or vLLM's, or
+            folders of such files.
         history: The history's folder.
         names: What other tools' files cannot tell.
         hardware: The hardware class of our runs, where they cannot tell it.
@@ -64,7 +66,7 @@ def import_runs(
                 known_ids.add(recorded.source_id)
                 fresh.append(recorded)
             else:
-                refused.append((recorded.source_id, "; ".join(recorded.left_out) or "no figure"))
+                refused.append((recorded.where, "; ".join(recorded.left_out) or "no figure"))
         if fresh:
             added = [point for recorded in fresh for point in recorded.points]
             add(
@@ -86,11 +88,30 @@ def _recorded(
     if path.is_file():
         yield from recorded_results(path, names)
         return
-    for run in list_runs(path):
+    runs = list_runs(path)
+    for run in runs:
         if not run.published:
             refused.append((run.run_id, "not finished: `bench resume` goes on with it"))
-            continue
+        elif (run.folder / STUDY).exists():
+            refused.append((run.run_id, "a study of many configurations is no night"))
+        else:
+            try:
+                yield recorded_run(load_run(run.folder), hardware=hardware)
+            except BenchError as error:
+                refused.append((run.run_id, str(error)))
+    if not runs:
+        yield from _results_below(path, names, refused)
+
+
+def _results_below(
+    folder: Path, names: ForeignNames, refused: list[tuple[str, str]]
+) -> Iterator[Recorded]:
+    """Result files of other tools in a folder that has no run of ours."""
+    files = sorted(p for p in folder.iterdir() if p.suffix in {".jsonl", ".json"})
+    if not files:
+        refused.append((str(folder), "no run of ours, and no .jsonl or .json file, is in it"))
+    for file in files:
         try:
-            yield recorded_run(load_run(run.folder), hardware=hardware)
+            yield from recorded_results(file, names)
         except BenchError as error:
-            refused.append((run.run_id, str(error)))
+            refused.append((str(file), str(error)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bench.metrics.watched import METRICS, WATCHED, metric_of, own_name
@@ -67,7 +67,7 @@ def judge(history: History, watch: Watch, *, judged_at: datetime) -> NightlyVerd
         judged_at: Now.
     """
     known = {
-        key: points
+        key: one_a_night(points)
         for key, points in history.series.items()
         if own_name(key.metric) in METRICS
         and (not watch.scenarios or key.scenario in watch.scenarios)
@@ -95,6 +95,31 @@ def judge(history: History, watch: Watch, *, judged_at: datetime) -> NightlyVerd
         damaged=history.damaged,
         environments={name: dict(facts) for name, facts in history.facts.items()},
     )
+
+
+def one_a_night(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Several runs of one night as one point, so that no night counts for two.
+
+    Where the environment changed between them, those of the last one count. Their geometric mean
+    is the value; it is SUSPECT when one of them is.
+
+    Args:
+        points: Of one series, oldest first.
+    """
+    nights: dict[date, list[Point]] = {}
+    for point in points:
+        runs = nights.setdefault(point.night, [])
+        if runs and runs[-1].fingerprint != point.fingerprint:
+            runs.clear()
+        runs.append(point)
+    return tuple(_mean_of(nights[night]) for night in sorted(nights))
+
+
+def _mean_of(runs: Sequence[Point]) -> Point:
+    if len(runs) == 1:
+        return runs[0]
+    value = math.exp(math.fsum(math.log(run.value) for run in runs) / len(runs))
+    return replace(runs[-1], value=value, suspect=any(run.suspect for run in runs))
 
 
 def _newest_nights(series: Mapping[SeriesKey, Sequence[Point]]) -> dict[str, date]:
@@ -179,6 +204,7 @@ def _change(
         ln_change=move.ln_change,
         half_width=move.half_width,
         nights=end - move.index,
+        suspect_nights=sum(point.suspect for point in points[move.index : end]),
         worse=worse,
         standing=standing,
         ack=_ack_of(points[move.index].night, acks),

@@ -114,7 +114,12 @@ def odd_nights(
                 first = int(at[place])
                 if first + run < lengths[row]:
                     found[row].append((first, first + run))
-    return [tuple(sorted(runs)) for runs in found]
+    return [tuple(sorted(run for run in runs if not _within_another(run, runs))) for runs in found]
+
+
+def _within_another(run: tuple[int, int], runs: list[tuple[int, int]]) -> bool:
+    """Whether a run is a part of a longer one."""
+    return any(a <= run[0] and run[1] <= b and (a, b) != run for a, b in runs)
 
 
 def last_is_odd(x: Floats, lengths: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -234,6 +239,8 @@ def _bounded_gain(before: Floats, after: Floats) -> float:
     Without odd nights it is the square of the difference in standard deviations of itself.
     """
     cap = _CAP_SD**2
+    near = np.abs(after - np.median(after)) <= _CAP_SD
+    level = after[near].mean() if near.any() else after.mean()
     gain = np.minimum((after - before.mean()) ** 2, cap).sum()
-    gain -= np.minimum((after - after.mean()) ** 2, cap).sum()
+    gain -= np.minimum((after - level) ** 2, cap).sum()
     return float(gain) * len(before) / (len(before) + len(after))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.foreign import ForeignResult, read_results, strict_json
 from bench.metrics.watched import ACCEPT_LEN, CYCLE, OUTPUT, SPEEDUP, foreign_name
-from bench.model import CellStatus
+from bench.model import BASELINE, CellStatus
 from bench.model.nightly import Point, SeriesKey
 from bench.nightly.facts import facts_of, hardware_of, resolved_arguments
 from bench.nightly.history import as_utc, fingerprint_of
@@ -35,6 +35,7 @@ class Recorded:
 
     Attributes:
         source_id: Its run id, or the hash of its row.
+        where: What it is called: the run's id, or the file and row.
         night: Its date.
         points: Its values.
         facts: Its environment.
@@ -42,6 +43,7 @@ class Recorded:
     """
 
     source_id: str
+    where: str
     night: date
     points: tuple[Point, ...]
     facts: dict[str, str]
@@ -99,6 +101,7 @@ def recorded_run(stored: StoredRun, *, hardware: str | None = None) -> Recorded:
     )
     return Recorded(
         source_id=stored.run_id,
+        where=stored.run_id,
         night=at.date(),
         points=points,
         facts=facts,
@@ -182,12 +185,16 @@ def recorded_results(path: Path, names: ForeignNames) -> list[Recorded]:
     night = names.night or _date_of(path)
     begin = datetime.combine(night, time(), tzinfo=UTC)
     return [
-        _recorded_row(result, names, begin + timedelta(seconds=place))
+        _recorded_row(
+            result, names, begin + timedelta(seconds=place), f"{path} result {place + 1}"
+        )
         for place, result in enumerate(read_results(path))
     ]
 
 
-def _recorded_row(result: ForeignResult, names: ForeignNames, at: datetime) -> Recorded:
+def _recorded_row(
+    result: ForeignResult, names: ForeignNames, at: datetime, where: str
+) -> Recorded:
     row = strict_json(result.row)
     source_id = hashlib.sha256(f"{at:%Y-%m-%d}{row}".encode()).hexdigest()[:16]
     info = result.row.get("server_info")
@@ -198,11 +205,11 @@ def _recorded_row(result: ForeignResult, names: ForeignNames, at: datetime) -> R
         "backend": result.backend or "",
         f"{names.arm}: model_path": result.model or facts.get(f"{names.arm}: model_path", ""),
     }
-    facts = {name: value for name, value in facts.items() if value}
+    facts = {name: value for name, value in facts.items() if value not in {"", "None"}}
     load = _load_label(result)
     key = {
         "scenario": names.scenario,
-        "workload": result.dataset or "unnamed",
+        "workload": _workload_label(result),
         "load": load,
         "arm": names.arm,
         "hardware": names.hardware,
@@ -231,10 +238,32 @@ def _recorded_row(result: ForeignResult, names: ForeignNames, at: datetime) -> R
         for metric, value in told.items()
         if value is not None and value > 0
     )
-    missing = tuple(f"{metric}: not told" for metric, value in told.items() if not value)
+    left_out = tuple(f"{metric}: not told" for metric, value in told.items() if not value)
+    if not points:
+        left_out = (f"has none of {', '.join(told)}",)
+    if names.arm == BASELINE and result.accept_len_tok:
+        points = ()
+        why = (
+            f"has an accept length ({result.accept_len_tok:g}), so it is no baseline: name its arm"
+        )
+        left_out = (f"{why} with --arm",)
     return Recorded(
-        source_id=source_id, night=at.date(), points=points, facts=facts, left_out=missing
+        source_id=source_id,
+        where=where,
+        night=at.date(),
+        points=points,
+        facts=facts,
+        left_out=left_out,
     )
+
+
+def _workload_label(result: ForeignResult) -> str:
+    """The data set, and the lengths that were asked of made-up prompts."""
+    lengths = [result.row.get(name) for name in ("random_input_len", "random_output_len")]
+    name = result.dataset or "unnamed"
+    if name.startswith("random") and all(isinstance(length, int) for length in lengths):
+        return f"{name}-{lengths[0]}-{lengths[1]}"
+    return name
 
 
 def _load_label(result: ForeignResult) -> str:

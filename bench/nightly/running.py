@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from bench.model import Plan
+    from bench.nightly.history import History
     from bench.nightly.recording import Recorded
     from bench.nightly.suite import Suite, SuiteScenario
     from bench.runner import Event
@@ -62,7 +64,8 @@ def run_night(
     """Measure every scenario of a suite, one launch an arm, and add to the history.
 
     The order of arms is the other way round every other night, and so is that of the scenarios,
-    so that what a night's time does not suffice for is not always the same.
+    so that what a night's time does not suffice for is not always the same. Every scenario is
+    written down as begun first: a night that is killed leaves its date all the same.
 
     Args:
         suite: From `bench.nightly.load_suite`.
@@ -78,15 +81,26 @@ def run_night(
         Interrupted: Ctrl-C or TERM; what was finished is stored.
     """
     check_versions(history)
-    night, begin_ns = clock.utc_now().date(), clock.monotonic_ns()
-    ordinal = read_history(history).nights_of(suite.name)
-    for scenario in suite.scenarios:
-        _require_baseline(scenario, ordinal)
+    begin_ns = clock.monotonic_ns()
+    held = read_history(history)
+    ordinal, night = held.nights_of(suite.name), _night_of(suite, held)
+    names = _planned(suite, ordinal)
     handle = _lock(history, suite, night)
     try:
+        parts = list(zip(suite.scenarios, names, strict=True))[:: -1 if ordinal % 2 else 1]
+        for _, name in parts:
+            add(
+                history,
+                kind="begun",
+                night=night,
+                suite=suite.name,
+                ordinal=ordinal,
+                scenario=name,
+            )
         outcomes = [
             _measure(
                 scenario,
+                name,
                 suite=suite,
                 history=history,
                 out=out,
@@ -96,7 +110,7 @@ def run_night(
                 ordinal=ordinal,
                 left_s=suite.max_minutes * 60 - (clock.monotonic_ns() - begin_ns) / 1e9,
             )
-            for scenario in (suite.scenarios[::-1] if ordinal % 2 else suite.scenarios)
+            for scenario, name in parts
         ]
     finally:
         os.close(handle)
@@ -107,6 +121,18 @@ def run_night(
         failures=tuple(failure for _, failure, _ in outcomes if failure is not None),
         left_out=tuple(line for _, _, lines in outcomes for line in lines),
     )
+
+
+def _night_of(suite: Suite, held: History) -> date:
+    """Today, or for simulated servers alone the day after the last night, if that is later.
+
+    Simulated nights pass as fast as they are measured: a month of them takes an hour.
+    """
+    today = clock.utc_now().date()
+    nights = [e.night for e in held.entries if e.suite == suite.name and e.ordinal is not None]
+    if not nights or not all(scenario.sim for scenario in suite.scenarios):
+        return today
+    return max(today, max(nights) + timedelta(days=1))
 
 
 def _lock(history: Path, suite: Suite, night: date) -> int:
@@ -151,19 +177,46 @@ def _asked(scenario: SuiteScenario, ordinal: int, budget_s: float | None) -> run
     )
 
 
-def _require_baseline(scenario: SuiteScenario, ordinal: int) -> None:
-    plan, _ = runner.plan_of(_asked(scenario, ordinal, None))
-    if BASELINE not in plan.arms:
-        raise InputError(
-            f"{scenario.scenario}: the night would measure {', '.join(plan.arms)} without the "
-            f"baseline.",
-            hint="Attach the baseline's server as well: without it a change of the machine cannot "
-            "be told from one of speculation.",
-        )
+def _planned(suite: Suite, ordinal: int) -> list[str]:
+    """Names of the scenarios, all of which can be measured as the suite says.
+
+    Raises:
+        InputError: One cannot, lacks the baseline, or measures what another one measures.
+    """
+    names: list[str] = []
+    measured: set[tuple[str, ...]] = set()
+    for place, scenario in enumerate(suite.scenarios):
+        with suite.at(place):
+            plan, _ = runner.plan_of(_asked(scenario, ordinal, None))
+            if BASELINE not in plan.arms:
+                raise InputError(
+                    f"{scenario.scenario}: the night would measure {', '.join(plan.arms)} "
+                    f"without the baseline.",
+                    hint="Attach the baseline's server as well: without it a change of the "
+                    "machine cannot be told from one of speculation.",
+                )
+            where = (plan.scenario, scenario.hardware or "", scenario.sim_hardware or "")
+            series = {
+                (*where, cell.arm, cell.workload.name, cell.load.label)
+                for launch in plan.launches
+                for cell in launch.cells
+                if cell.arm != BASELINE
+            }
+            if not measured.isdisjoint(series):
+                raise InputError(
+                    f"scenario {plan.scenario} is in the suite twice, with the same cells: they "
+                    f"would be points of the same series.",
+                    hint="Give one of them other cells (only:), another hardware:, or a scenario "
+                    "file with a name of its own.",
+                )
+            measured |= series
+            names.append(plan.scenario)
+    return names
 
 
 def _measure(  # noqa: PLR0913  # a night's own facts, one keyword each
     scenario: SuiteScenario,
+    name: str,
     *,
     suite: Suite,
     history: Path,
@@ -175,7 +228,6 @@ def _measure(  # noqa: PLR0913  # a night's own facts, one keyword each
     left_s: float,
 ) -> tuple[Path | None, tuple[str, str] | None, tuple[str, ...]]:
     """(the run's folder, (scenario, why it failed), what gave no point)."""
-    name = Path(scenario.scenario).stem
 
     def failed(reason: str) -> tuple[None, tuple[str, str], tuple[str, ...]]:
         add(
@@ -195,7 +247,6 @@ def _measure(  # noqa: PLR0913  # a night's own facts, one keyword each
         plan, writer = runner.start_run(
             _asked(scenario, ordinal, left_s), out, command_line=command_line
         )
-        name = plan.scenario
         with writer, watching(plan, writer.run_id) as on_event:
             folder = _run(plan, writer, on_event)
     except Interrupted:

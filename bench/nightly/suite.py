@@ -5,23 +5,29 @@ Read from YAML (docs/nightly.md); a mistake is told with file, line and key, as 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+)
 
 from bench.errors import InputError
 from bench.metrics.watched import METRICS, WATCHED
 from bench.nightly.judge import Watch
 from bench.scenario import load_scenario
-
-# pydantic reads the annotations.
-from bench.scenario.fields import Name, PositiveFloat, Text, VariableName  # noqa: TC001
+from bench.scenario.fields import Name, PositiveFloat, Text, VariableName
 from bench.scenario.mistakes import Mistake, found, nearest, scenario_error
 from bench.scenario.yaml_text import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -30,6 +36,19 @@ def _known_metric(name: str) -> str:
     if name not in METRICS:
         raise ValueError(f"{name!r} is no metric. {nearest(name, METRICS)}")
     return name
+
+
+_WANTED: Final = {
+    "model_type": "a mapping, {scenario: FILE, …}",
+    "dict_type": "a mapping",
+    "tuple_type": "a list, […]",
+    "too_short": "one or more",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+}
+
+MetricName = Annotated[Text, AfterValidator(_known_metric)]
 
 
 class _Block(BaseModel):
@@ -66,24 +85,29 @@ class Suite(_Block):
     """Its name."""
     scenarios: Annotated[tuple[SuiteScenario, ...], Field(min_length=1)]
     """What a night measures, in order; every other night the other way round."""
-    watch: Annotated[tuple[Text, ...], Field(min_length=1)] = WATCHED
+    watch: Annotated[tuple[MetricName, ...], Field(min_length=1)] = WATCHED
     """The metrics that are judged; all are stored."""
-    margins: dict[Text, Annotated[float, Field(gt=0, lt=1)]] = {}
+    margins: dict[MetricName, Annotated[float, Field(gt=0, lt=1)]] = {}
     """By metric, the share below which a change is of no practical use."""
     max_minutes: PositiveFloat = 480.0
     """What a night may take; what does not fit is left out and told."""
     webhook_env: VariableName | None = None
     """The environment variable that holds the URL a verdict is posted to."""
 
-    @field_validator("watch")
-    @classmethod
-    def _watch_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_known_metric(name) for name in names)
+    _positions: tuple[str, ...] = PrivateAttr(default=())
 
-    @field_validator("margins")
-    @classmethod
-    def _margin_metrics(cls, margins: dict[str, float]) -> dict[str, float]:
-        return {_known_metric(name): margin for name, margin in margins.items()}
+    @contextmanager
+    def at(self, place: int) -> Iterator[None]:
+        """Tell what is wrong with one of its scenarios with its place in the suite's file.
+
+        Args:
+            place: Index of the scenario.
+        """
+        try:
+            yield
+        except InputError as error:
+            where = self._positions[place] if place < len(self._positions) else self.name
+            raise InputError(f"{where} scenarios.{place}: {error}", hint=error.hint) from error
 
 
 def load_suite(path: Path) -> Suite:
@@ -114,14 +138,22 @@ def load_suite(path: Path) -> Suite:
         suite = Suite.model_validate(data)
     except ValidationError as error:
         raise scenario_error(
-            [_mistake(details, positions, path) for details in error.errors(include_url=False)]
+            [
+                _mistake(details, positions, path)
+                for details in error.errors(include_url=False)
+                if not _follows(details, data)
+            ]
         ) from None
     folder = path.absolute().parent
     scenarios = tuple(
         s.model_copy(update={"scenario": str((folder / Path(s.scenario).expanduser()).resolve())})
         for s in suite.scenarios
     )
-    return suite.model_copy(update={"scenarios": scenarios})
+    suite = suite.model_copy(update={"scenarios": scenarios})
+    suite._positions = tuple(  # noqa: SLF001  # set where it is made: YAML is read here alone
+        positions.get(f"scenarios.{place}", str(path)) for place in range(len(scenarios))
+    )
+    return suite
 
 
 def watch_of(suite: Suite) -> Watch:
@@ -130,15 +162,23 @@ def watch_of(suite: Suite) -> Watch:
     Raises:
         InputError: One of its scenarios cannot be read.
     """
-    names = dict.fromkeys(
-        load_scenario(Path(s.scenario), s.set).scenario.name for s in suite.scenarios
-    )
+    names: dict[str, None] = {}
+    for place, scenario in enumerate(suite.scenarios):
+        with suite.at(place):
+            loaded = load_scenario(Path(scenario.scenario), scenario.set)
+            names[loaded.scenario.name] = None
     return Watch(
         suite=suite.name,
         scenarios=tuple(names),
         metrics=tuple(suite.watch),
         margins=dict(suite.margins),
     )
+
+
+def _follows(details: ErrorDetails, data: Mapping[str, object]) -> bool:
+    """Whether it is told only because its parts are wrong, which are told themselves."""
+    loc = details["loc"]
+    return details["type"] == "too_short" and len(loc) == 1 and bool(data.get(str(loc[0])))
 
 
 def _mistake(details: ErrorDetails, positions: Mapping[str, str], path: Path) -> Mistake:
@@ -159,4 +199,8 @@ def _text(details: ErrorDetails, loc: list[str]) -> str:
         return f"missing. Add {loc[-1]}: (docs/nightly.md)"
     if kind == "value_error":
         return str(details["ctx"]["error"])
+    if kind == "string_pattern_mismatch":
+        return f"{value!r} is no name. Names match {details['ctx']['pattern'][1:-1]}"
+    if kind in _WANTED:
+        return f"wanted {_WANTED[kind]}, found {found(value)}"
     return f"{details['msg']}, found {found(value)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import InputError, MachineError
 from bench.http import open_session
-from bench.metrics.change_words import group_line, grouped, headline
+from bench.metrics.change_words import group_line, grouped, headline, warnings
 from bench.model.nightly import SeriesState
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def verdict_json(verdict: NightlyVerdict) -> dict[str, Any]:
             for f in verdict.failures
         ],
         "damaged": [{"file": path, "reason": why} for path, why in verdict.damaged],
+        "warnings": warnings(verdict),
     }
 
 
@@ -96,6 +97,7 @@ def _change_json(change: ChangePoint) -> dict[str, Any]:
         "night": change.night.isoformat(),
         "night_before": change.night_before.isoformat(),
         "nights": change.nights,
+        "suspect_nights": change.suspect_nights,
         "ln_change": change.ln_change,
         "half_width": change.half_width,
         "worse": change.worse,
@@ -141,8 +143,7 @@ def summary_markdown(verdict: NightlyVerdict) -> str:
     lines += [f"- {_plain(group_line(*group))}" for group in groups[:MOST_TOLD]]
     if len(groups) > MOST_TOLD:
         lines.append(f"- and {len(groups) - MOST_TOLD} more")
-    tonight = [f for f in verdict.failures if f.night == verdict.newest]
-    lines += [f"- failed: {_plain(f.scenario or 'all')}: {_plain(f.reason)}" for f in tonight]
+    lines += [f"- {_plain(warning)}" for warning in warnings(verdict)[:MOST_TOLD]]
     counts = [
         (state.value, sum(judged.state is state for judged in verdict.series))
         for state in SeriesState

@@ -364,7 +364,7 @@ def split_launch(folder: Path) -> Iterable[Finding]:
 def failed_launch(folder: Path) -> Iterable[Finding]:
     made = plan(folder)
     writer: Any = SimpleNamespace(folder=folder)
-    return [runs._launch_failed(writer, made.launches[0], ServerError("it ended", hint=None))]
+    return [runs.launch_failed(writer, made.launches[0], ServerError("it ended", hint=None))]
 
 
 def too_small_a_budget(folder: Path) -> Iterable[Finding]:

@@ -38,8 +38,10 @@ def script_of(suite, facts, **more):
 
 
 def words_of(script, side):
-    [line] = [line for line in script.splitlines() if line.startswith(f"{side}()")]
-    return shlex.split(line.partition("{")[2].rpartition("||")[0])
+    lines = script.splitlines()
+    [begin] = [n for n, line in enumerate(lines) if line == f"{side}() {{"]
+    [line] = [line for line in lines[begin : lines.index("}", begin)] if " run " in line]
+    return shlex.split(line.rpartition("||")[0])
 
 
 def test_both_sides_alternate_and_are_valid_shell(suite, tmp_path):
@@ -78,7 +80,64 @@ def test_old_packages_are_installed_beside_the_new(suite):
 
 def test_what_no_command_puts_back_is_said(suite):
     script = script_of(suite, {"gpus.driver": "575.20"})
-    assert "# By hand, before every `old`, and back before every `new`: gpus.driver" in script
+    assert "by_hand old 'gpus.driver 570.10, not 575.20'" in script
+    assert "by_hand new 'as it is now'" in script
+
+
+def run_script(script, tmp_path):
+    """What a script prints, with a stand-in for bench that tells what it is asked."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "bench").write_text('#!/bin/sh\necho "bench $*"\n')
+    (commands / "bench").chmod(0o755)
+    path = tmp_path / "bisect.sh"
+    path.write_text(script)
+    done = subprocess.run(
+        ["sh", str(path)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines(), done.stderr.splitlines()
+
+
+def test_the_script_runs_through_and_asks_by_hand_where_the_side_changes(suite, tmp_path):
+    script = script_of(suite, {"gpus.driver": "575.20"}, commands=tmp_path / "bin")
+    out, err = run_script(script, tmp_path)
+    sides = ["old" if "out/old" in line else "new" for line in out[:-1]]
+    assert sides == ["old", "new", "new", "old", "old", "new"]
+    assert out[-1] == "bench nightly bisect --compare out"
+    assert [line.partition(":")[0] for line in err] == [
+        f"bisect, {side}" for side in ("old", "new", "old", "new")
+    ]
+
+
+def test_where_nothing_was_recorded_both_sides_are_one_but_for_what_hands_do(suite, tmp_path):
+    script = script_of(suite, {}, commands=tmp_path / "bin")
+    assert words_of(script, "old")[:-2] == words_of(script, "new")[:-2]
+    _, err = run_script(script, tmp_path)
+    assert "nothing recorded has changed" in err[0]
+
+
+def test_without_hands_nothing_is_asked(suite, tmp_path):
+    script = script_of(suite, {"environment.NCCL_ALGO": "Tree"}, commands=tmp_path / "bin")
+    assert run_script(script, tmp_path)[1] == []
+
+
+def test_draft_steps_are_put_back_in_the_scenario(suite):
+    field = FieldChange(
+        name="eagle3: speculative.num_steps", before="3", after="5", nights_off=0, fits=True
+    )
+    rerun = rerun_of([field], suite.scenarios[0], Path("out"))
+    assert rerun.overrides == ("arms.eagle3.speculative.num_steps=3",)
+    assert load_scenario(TINY, rerun.overrides).scenario.arms["eagle3"].speculative.num_steps == 3
+
+
+def test_of_attached_servers_all_is_by_hand(suite):
+    attached = suite.scenarios[0].model_copy(update={"sim": False, "attach": {"baseline": "u"}})
+    field = FieldChange(
+        name="server: attention_backend", before="fa3", after="x", nights_off=0, fits=True
+    )
+    rerun = rerun_of([field], attached, Path("out"))
+    assert rerun.overrides == ()
+    assert rerun.by_hand == ("server: attention_backend fa3, not x",)
 
 
 def test_a_draft_is_named_by_its_commit(suite):
@@ -98,7 +157,10 @@ def test_a_night_without_a_change_names_those_with_one(suite):
 def test_old_and_new_runs_are_compared_over_all_their_launches(tmp_path):
     stored_run(tmp_path / "old", gain=lambda _: 1.0)
     stored_run(tmp_path / "new", gain=lambda _: 1.2)
-    changes = {(c.arm, c.load): c for c in compare_reruns(tmp_path)}
+    reruns = compare_reruns(tmp_path)
+    assert not reruns.simulated
+    assert len(reruns.suspect_ct) == len(reruns.changes)
+    changes = {(c.arm, c.load): c for c in reruns.changes}
     assert changes["eagle3", "1"].ratio == pytest.approx(1.2, rel=0.05)
     assert changes["baseline", "1"].ratio == pytest.approx(1.0, rel=0.05)
     assert changes["eagle3", "1"].launches == (2, 2)

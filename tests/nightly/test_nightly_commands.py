@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -62,6 +64,8 @@ def test_two_simulated_nights(tmp_path):
     )
     assert first == second[::-1]
     frame = pd.read_parquet(tmp_path / "results" / "nightly" / "points")
+    begin, end = sorted(set(frame["night"]))
+    assert (end - begin).days == 1  # simulated nights need not be waited for
     assert frame["source_id"].nunique() == 2
     assert set(frame["hardware"]) == {"simulated h200-x8"}
     assert frame["simulated"].all()
@@ -122,6 +126,47 @@ def test_a_suite_without_the_baseline_is_refused_before_anything_starts(tmp_path
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("scenarios", "said"),
+    [
+        (f"[{{scenario: {TINY}, sim: true, only: [load=99]}}]", "suite.yaml:2 scenarios.0: "),
+        (
+            f"[{{scenario: {TINY}, sim: true}}, {{scenario: {TINY}, sim: true, set: [x=1]}}]",
+            "suite.yaml:2 scenarios.1: ",
+        ),
+        (f"[{{scenario: {TINY}, sim: true}}, {{scenario: {TINY}, sim: true}}]", "twice"),
+    ],
+)
+def test_what_no_night_could_measure_is_told_with_its_place(tmp_path, scenarios, said):
+    suite = write_suite(tmp_path, f"name: demo\nscenarios: {scenarios}\n")
+    code, _, err = bench("run", suite, cwd=tmp_path)
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_night_that_is_killed_or_stopped_leaves_its_date(tmp_path):
+    suite = write_suite(tmp_path, f"name: demo\nscenarios: [{{scenario: {TINY}, sim: true}}]\n")
+    entries = tmp_path / "results" / "nightly" / "entries"
+    for number, way in enumerate((signal.SIGKILL, signal.SIGTERM), start=1):
+        with subprocess.Popen([BENCH, "nightly", "run", suite, "--quiet"], cwd=tmp_path) as night_:
+            while (
+                night_.poll() is None
+                and not list(tmp_path.glob("results/tiny/.partial-*/logs/*"))[number - 1 :]
+            ):
+                time.sleep(0.02)
+            night_.send_signal(way)
+        assert night_.returncode == (-signal.SIGKILL, 130)[number - 1]
+    told = sorted(f.reason for f in read_history(entries.parent).failures)
+    assert told == [
+        "begun and not finished: it is being measured now, or was killed",
+        "stopped by hand",
+    ]
+    code, out, _ = bench("judge", cwd=tmp_path)
+    assert code == 0
+    assert "stopped by hand" in out
+
+
 def test_a_regression_ends_with_5_until_it_is_acknowledged(tmp_path, history):
     summary = tmp_path / "summary.md"
     code, out, err = bench("judge", cwd=tmp_path, GITHUB_STEP_SUMMARY=str(summary))
@@ -139,7 +184,7 @@ def test_a_regression_ends_with_5_until_it_is_acknowledged(tmp_path, history):
 
 
 def test_an_ack_of_one_series_leaves_the_others(tmp_path, history):
-    arguments = ("ack", night(30), "--reason", "r", "--series", "accept_len_tok", "--by", "ann")
+    arguments = ("ack", night(31), "--reason", "r", "--series", "accept_len_tok", "--by", "ann")
     code, out, _ = bench(*arguments, cwd=tmp_path)
     assert (code, out.count("expected: ")) == (0, 1)
     assert bench("judge", "--no-report", cwd=tmp_path)[0] == 5
@@ -155,6 +200,7 @@ def test_an_ack_of_one_series_leaves_the_others(tmp_path, history):
         (("bisect",), "wants a suite"),
         (("bisect", "--compare", "nowhere"), "no finished run"),
         (("import", "nowhere"), "no such file"),
+        (("import", "."), "no run of ours"),
         (("judge", "nowhere.yaml"), "cannot be read"),
     ],
 )
@@ -166,7 +212,7 @@ def test_a_users_mistake_is_told(tmp_path, history, arguments, said):
 
 def test_an_empty_history_is_no_regression(tmp_path):
     code, out, _ = bench("judge", cwd=tmp_path)
-    assert (code, out) == (0, "everything: no night yet\n")
+    assert (code, out) == (0, "everything: no night yet in results/nightly\n")
 
 
 def test_a_newer_history_is_refused(tmp_path, history):

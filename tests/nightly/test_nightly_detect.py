@@ -68,6 +68,28 @@ def test_odd_nights_at_the_ends_make_no_level():
     assert [(o.start, o.ended) for o in found.odd] == [(0, True), (59, False)]
 
 
+@pytest.mark.parametrize("young", range(2, 12))
+@pytest.mark.parametrize("seed", range(5))
+def test_an_odd_last_night_leaves_a_young_level_where_it_is(young, seed):
+    y = np.log(made(seed, nights=40 + young, at_40=-0.08))
+    [before] = one(list(np.exp(y))).moves
+    found = one(list(np.exp(np.append(y, y[-1] - 0.25))))
+    [after] = found.moves
+    assert (after.index, after.slides) == (before.index, False)
+    assert after.ln_change == pytest.approx(before.ln_change, abs=0.015)
+    assert [(o.start, o.ended) for o in found.odd] == [(40 + young, False)]
+
+
+def test_no_night_is_in_two_incidents():
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        y = rng.normal(0, 0.01, 60)
+        y[rng.integers(0, 60, 8)] += rng.choice([-0.2, 0.2], 8)
+        odd = one(list(np.exp(y))).odd
+        nights = [n for o in odd for n in range(o.start, o.stop)]
+        assert len(nights) == len(set(nights))
+
+
 def test_a_staircase_is_its_steps():
     found = one(made(5, nights=90, at_30=-0.05, at_60=-0.05))
     assert [m.index for m in found.moves] == [30, 60]

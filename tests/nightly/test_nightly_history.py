@@ -102,6 +102,18 @@ def test_what_is_added_is_read_back(folder):
     assert history.damaged == ()
 
 
+def test_what_was_begun_and_never_ended_is_a_dated_failure(folder):
+    part = {"night": NIGHT, "suite": "s", "ordinal": 0}
+    for name in ("a", "b", "c"):
+        add(folder, kind="begun", scenario=name, **part)
+    add(folder, kind="failure", scenario="b", reason="no GPU", **part)
+    add(folder, kind="night", scenario="a", points=ROWS[:6], facts=ENVIRONMENTS.values(), **part)
+    history = read_history(folder)
+    assert [(f.scenario, f.night) for f in history.failures] == [("c", NIGHT), ("b", NIGHT)]
+    assert "begun and not finished" in history.failures[0].reason
+    assert history.nights_of("s") == 1
+
+
 def test_one_line_of_pandas_reads_it(folder):
     add_nights(folder)
     frame = pd.read_parquet(folder / "points")
@@ -197,6 +209,7 @@ def test_a_changed_file_of_points_is_no_measurement(folder):
     [(path, why)] = read_history(folder).damaged
     assert path == str(first)
     assert "SHA-256" in why
+    assert "`bench nightly import` takes in run-kimi-0 again" in why
 
 
 def files(folder):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -11,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reports"))
 from report_examples import stored_run
 
 from bench.errors import InputError
+from bench.metrics.change_words import changed_facts
 from bench.nightly import ForeignNames, import_runs, read_history
-from bench.nightly.facts import by_arm, changed
+from bench.nightly.facts import by_arm, facts_of
 from bench.nightly.model_files import model_facts
 
 NAMES = ForeignNames(scenario="past", arm="eagle3", hardware="8x H200", night=None)
@@ -106,6 +108,56 @@ def test_a_file_of_bench_serving_is_series_of_its_own(tmp_path):
     assert (done.sources, done.known) == (0, 2)
 
 
+def test_a_folder_of_result_files_is_taken_in(tmp_path):
+    folder = tmp_path / "sglang"
+    folder.mkdir()
+    for day in (1, 2, 3):
+        text = json.dumps(ROW | {"output_throughput": 800.0 + day})
+        (folder / f"r_2026110{day}.jsonl").write_text(text)
+    (folder / "notes.json").write_text("no JSON")
+    done, history = take_in(tmp_path, folder)
+    assert (done.sources, len(done.refused)) == (3, 1)
+    assert "notes.json" in done.refused[0][0]
+    assert {len(series) for series in history.series.values()} == {3}
+
+
+def test_a_folder_with_nothing_in_it_is_told(tmp_path):
+    (tmp_path / "empty").mkdir()
+    done, _ = take_in(tmp_path, tmp_path / "empty")
+    assert done.sources == 0
+    assert "no run of ours" in done.refused[0][1]
+
+
+def test_a_result_that_speculates_is_no_baselines(tmp_path):
+    path = tmp_path / "r_20261103.jsonl"
+    path.write_text(json.dumps(ROW))
+    names = ForeignNames(scenario="p", arm="baseline", hardware="h", night=None)
+    done, history = take_in(tmp_path, path, names=names)
+    [(where, why)] = done.refused
+    assert where == f"{path} result 1"
+    assert "--arm" in why
+    assert not history.series
+
+
+def test_made_up_prompts_of_other_lengths_are_other_work(tmp_path):
+    path = tmp_path / "r_20261103.jsonl"
+    rows = [
+        ROW | {"dataset_name": "random", "random_input_len": n, "random_output_len": 128}
+        for n in (512, 8192)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    _, history = take_in(tmp_path, path)
+    assert {k.workload for k in history.series} == {"random-512-128", "random-8192-128"}
+
+
+def test_a_study_is_no_night(tmp_path):
+    run = stored_run(tmp_path / "results")
+    (run.folder / "study.json").write_text("{}")
+    done, history = take_in(tmp_path, tmp_path / "results")
+    assert "study" in done.refused[0][1]
+    assert not history.series
+
+
 def test_a_date_that_is_given_wins(tmp_path):
     path = tmp_path / "sglang_20261103_8.jsonl"
     path.write_text(json.dumps(ROW))
@@ -125,11 +177,40 @@ def test_settings_that_all_arms_share_are_one_fact():
 
 
 def test_facts_that_differ_are_named_with_what_is_missing():
-    assert changed({"a": "1", "b": "1"}, {"a": "2", "c": "3"}) == [
+    assert changed_facts({"a": "1", "b": "1"}, {"a": "2", "c": "3"}) == [
         ("a", "1", "2"),
         ("b", "1", "–"),
         ("c", "–", "3"),
     ]
+
+
+def test_prompts_with_another_salt_are_no_change_and_others_are():
+    name = "work: prompts of chat, load 8"
+    old = {name: "aaaa, salted k1"}
+    assert changed_facts(old, {name: "bbbb, salted k2"}) == []
+    assert [n for n, *_ in changed_facts(old, {name: "bbbb, salted k1"})] == [name]
+    assert [n for n, *_ in changed_facts({}, old)] == [name]
+
+
+def test_more_draft_steps_are_no_other_work(tmp_path):
+    run = stored_run(tmp_path / "results")
+    before = facts_of(run)
+    plan = tuple(
+        replace(
+            launch,
+            cells=tuple(replace(c, comparison_key=f"{c.comparison_key}x") for c in launch.cells),
+        )
+        for launch in run.manifest.plan
+    )
+    more_requests = replace(run, manifest=replace(run.manifest, plan=plan))
+    assert changed_facts(before, facts_of(more_requests)) == []
+    scenario = run.folder / "scenario.yaml"
+    text = scenario.read_text()
+    assert "max_output_tok: " in text
+    scenario.write_text(text.replace("max_output_tok: ", "max_output_tok: 1"))
+    names = [name for name, *_ in changed_facts(before, facts_of(run))]
+    assert names
+    assert all(name.startswith("work: asked of ") for name in names)
 
 
 def test_a_draft_trained_again_has_other_weights_and_the_same_tokenizer(tmp_path):

@@ -1,13 +1,16 @@
 """How series stand: standing and made up for, expected, silent, and why."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from nightly_examples import FACTS, Event, history, key, night, points
 
 from bench.clock import utc_now
-from bench.metrics.change_words import change_line, headline
+from bench.metrics.change_words import change_line, headline, warnings
 from bench.model.nightly import Ack, Cause, ChangeKind, NightFailure, SeriesState
 from bench.nightly.attribute import NONE_RECORDED, fits
-from bench.nightly.judge import Watch, judge
+from bench.nightly.judge import Watch, judge, one_a_night
 
 
 def verdict(events, *, nights=60, acks=(), failures=(), watch=None, **more):
@@ -74,6 +77,62 @@ def test_changes_within_the_margin_are_none_but_add_up():
     steps = (Event(night=30, step=0.03), Event(night=60, step=0.03))
     found = series(verdict(steps, nights=90, watch=watch))
     assert [abs((c.night - night(60)).days) <= 1 for c in found.changes] == [True]
+
+
+def again(point, hours, **more):
+    source_id = f"{point.source_id}-{hours}"
+    return replace(point, at=point.at + timedelta(hours=hours), source_id=source_id, **more)
+
+
+def test_several_runs_of_one_night_are_one_point_of_it():
+    rows, _ = points((), nights=1)
+    first = replace(rows[0], value=100.0)
+    [merged] = one_a_night([first, again(first, 1, value=400.0, suspect=True)])
+    assert merged.value == pytest.approx(200.0)
+    assert merged.suspect
+    later = again(first, 2, value=300.0, fingerprint="another")
+    [last] = one_a_night([first, later])
+    assert last == later
+
+
+def test_a_slow_night_that_is_measured_thrice_makes_no_change():
+    rows, environments = points((), nights=40, odd=(39,))
+    rows += [again(p, hours) for p in rows if p.night == night(39) for hours in (1, 2)]
+    judged = judge(history(rows, environments), Watch(suite="kimi"), judged_at=utc_now())
+    found = series(judged, arm="baseline")
+    assert len(found.points) == 40
+    assert (found.state, found.changes) == (SeriesState.INCIDENT, ())
+
+
+def test_a_change_in_suspect_nights_says_so():
+    rows, environments = points((Event(night=30, accept=-0.06),), nights=36)
+    rows = [replace(p, suspect=p.night >= night(32)) for p in rows]
+    judged = judge(history(rows, environments), Watch(suite="kimi"), judged_at=utc_now())
+    [change] = series(judged).changes
+    assert (change.nights, change.suspect_nights) == (6, 4)
+    assert "(4 of 6 nights SUSPECT)" in change_line(change)
+
+
+def test_other_hardware_is_another_series():
+    rows, environments = points((), nights=40)
+    moved = [replace(p, key=replace(p.key, hardware="8x B200"), value=p.value * 2) for p in rows]
+    held = history([*rows, *moved[-60:]], environments)
+    judged = judge(held, Watch(suite="kimi"), judged_at=utc_now())
+    assert judged.regressions == ()
+    assert len(series(judged).points) == 40
+    assert len(series(judged, hardware="8x B200").points) == 10
+
+
+def test_a_night_later_than_today_says_that_a_clock_is_wrong():
+    rows, environments = points((), nights=10)
+    held = history(rows, environments)
+    for days, told in ((0, False), (-2, True)):
+        at = datetime.combine(night(9), datetime.min.time(), tzinfo=UTC) + timedelta(days=days)
+        judged = judge(held, Watch(suite="kimi"), judged_at=at)
+        assert any("clock" in line for line in warnings(judged)) is told
+    simulated = history(*points((), nights=10, simulated=True))
+    judged = judge(simulated, Watch(suite="kimi"), judged_at=at)
+    assert warnings(judged) == []
 
 
 def test_a_slide_that_goes_on_is_a_drift():

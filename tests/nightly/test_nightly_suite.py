@@ -50,7 +50,21 @@ def test_the_smallest_suite_has_defaults(tmp_path):
     ("text", "said"),
     [
         ("name: s\n", "suite.yaml:1 scenarios: missing"),
-        ("name: s\nscenarios: []\n", "suite.yaml:2 scenarios: "),
+        ("name: s\nscenarios: []\n", "suite.yaml:2 scenarios: wanted one or more"),
+        ("name: s\nscenarios:\n  - a.yaml\n", "suite.yaml:3 scenarios.0: wanted a mapping"),
+        (
+            "name: s\nscenarios:\n  - scenario: a\n    only: load=1\n",
+            "suite.yaml:4 scenarios.0.only: wanted a list, .*found the text 'load=1'",
+        ),
+        (
+            "name: s\nscenarios: [{scenario: a}]\nwatch:\n  - speedup\n  - tok\n",
+            "suite.yaml:5 watch.1: 'tok' is no metric",
+        ),
+        (
+            "name: s\nscenarios: [{scenario: a}]\nmargins:\n  cycle_ms: 0.1\n  tok: 0.1\n",
+            "suite.yaml:5 margins.tok: 'tok' is no metric",
+        ),
+        ("name: a b\nscenarios: [{scenario: a}]\n", "suite.yaml:1 name: 'a b' is no name"),
         ("name: s\nscenarios: [{scenario: a}]\nwach: [x]\n", r"suite.yaml:3 wach: unknown key"),
         (
             "name: s\nscenarios:\n  - scenario: a\n    simm: true\n",
@@ -66,6 +80,25 @@ def test_the_smallest_suite_has_defaults(tmp_path):
 def test_a_mistake_is_told_with_its_place(tmp_path, text, said):
     with pytest.raises(ScenarioError, match=said):
         suite(tmp_path, text)
+
+
+def test_one_mistake_is_told_once(tmp_path):
+    with pytest.raises(ScenarioError) as caught:
+        suite(tmp_path, "name: s\nscenarios:\n  - scenario: a\n    simm: true\n")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("scenario: none.yaml", "no such scenario"),
+        (f"{{scenario: {TINY}, set: [measure.stedy_s=3]}}", "stedy_s"),
+    ],
+)
+def test_a_scenario_that_cannot_be_read_is_told_with_its_place(tmp_path, entry, said):
+    read = suite(tmp_path, f"name: s\nscenarios:\n  - {{scenario: {TINY}}}\n  - {entry}\n")
+    with pytest.raises(InputError, match=rf"suite\.yaml:4 scenarios\.1: .*{said}"):
+        watch_of(read)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "name: [\n"])

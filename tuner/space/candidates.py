@@ -15,7 +15,7 @@ from bench.plan.making import measure_of, planned_arms
 from bench.plan.points import points_of
 from bench.plan.trials import trial_ground, why_refused
 from bench.scenario import Arm, LoadedScenario, Speculative, split_arguments
-from bench.sglang.arguments import asked_text, parse_arguments
+from bench.sglang.arguments import EAGLE_FAMILY, asked_text, parse_arguments
 from tuner.space.configuration import Configuration
 from tuner.space.points import (
     Axes,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MOST_CONFIGURATIONS: Final = 1500
 """More are refused: the predictor holds every pair of them."""
+ADAPTIVE: Final = "--speculative-adaptive"
 MOST_RAW: Final = 200_000
 _DRAFT_OPTIONS: Final = (
     ("--speculative-draft-model-path", "speculative_draft_model_path"),
@@ -67,6 +68,8 @@ class Candidates:
         known_good: Places of the arms that are launched first.
         default: Place of what SGLang takes where only the algorithm is given; None: not legal
             here, or not said.
+        adaptive: Place of SGLang's adaptive mode, the last one: it is not searched, since it is
+            no one draft; None: SGLang would not run it here.
     """
 
     space: Space
@@ -76,6 +79,12 @@ class Candidates:
     present: int | None
     known_good: tuple[int, ...]
     default: int | None
+    adaptive: int | None
+
+    @property
+    def searched(self) -> tuple[Configuration, ...]:
+        """The configurations that are weighed against one another."""
+        return self.space.configurations[: self.adaptive]
 
 
 def candidates_of(
@@ -106,7 +115,7 @@ def candidates_of(
         arm: _added(loaded, server, arm)
         for arm in dict.fromkeys([*tune.known_good, *([tune.present] if tune.present else [])])
     }
-    space = _with(space, named.values())
+    space = _with(space, [*named.values(), adaptive := _adaptive(server, axes)])
     if len(space.configurations) > MOST_CONFIGURATIONS:
         raise loaded.rejected(
             "tune",
@@ -136,6 +145,7 @@ def candidates_of(
             at for arm in tune.known_good if (at := _place(loaded, place, named, arm)) is not None
         ),
         default=_default(place, server, axes),
+        adaptive=None if adaptive is None else place.get(adaptive),
     )
 
 
@@ -331,6 +341,17 @@ def _place(
     if configuration is not None and at is None:
         raise loaded.rejected(f"arms.{arm}", "SGLang would not start with it here")
     return at or None  # the baseline takes part anyway
+
+
+def _adaptive(server: Server, axes: Axes) -> Configuration | None:
+    """SGLang's adaptive mode with the steps that it begins with; None: it would be turned off."""
+    asked = Configuration(algorithm=axes.algorithms[0], arguments=((ADAPTIVE, "true"),))
+    if asked.algorithm is None or asked.algorithm.upper() not in EAGLE_FAMILY:
+        return None
+    outcome = effective(asked, server)
+    if isinstance(outcome, Illegal) or not outcome[0].arguments:
+        return None
+    return outcome[0]
 
 
 def _default(place: dict[Configuration, int], server: Server, axes: Axes) -> int | None:

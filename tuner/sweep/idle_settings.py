@@ -29,7 +29,8 @@ def without_idle_settings(candidates: Candidates, loaded: LoadedScenario) -> Can
         loaded: The scenario they are of.
     """
     configurations = candidates.space.configurations
-    named = {0, candidates.present, candidates.default, *candidates.known_good}
+    named = {0, candidates.present, candidates.default, candidates.adaptive}
+    named |= set(candidates.known_good)
     idle = [at for at, c in enumerate(configurations) if at not in named and _is_of_nccl_alone(c)]
     if not idle or _nccl_matters(candidates, loaded):
         return candidates
@@ -46,6 +47,7 @@ def without_idle_settings(candidates: Candidates, loaded: LoadedScenario) -> Can
         present=None if candidates.present is None else place[candidates.present],
         known_good=tuple(place[at] for at in candidates.known_good),
         default=None if candidates.default is None else place[candidates.default],
+        adaptive=None if candidates.adaptive is None else place[candidates.adaptive],
     )
 
 

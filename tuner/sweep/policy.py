@@ -191,6 +191,10 @@ class Search:
         for place in (failed, *also):
             self.exclude(place, why)
 
+    def pass_over(self, proposal: Proposal) -> None:
+        """A launch of what is not in the space: it only counts."""
+        self._count(proposal.configuration)
+
     def exclude(self, place: int, why: str) -> None:
         """Launch a configuration no more, and do not hand it over."""
         self.excluded.setdefault(place, why)
@@ -307,7 +311,7 @@ class Search:
 
     def _allowed(self) -> NDArray[np.bool_]:
         allowed = np.ones(len(self.configurations), dtype=bool)
-        allowed[list(self.excluded)] = False
+        allowed[[place for place in self.excluded if place < len(allowed)]] = False
         return allowed
 
 

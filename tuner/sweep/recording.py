@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -80,7 +81,7 @@ def study_of(
         raw=candidates.space.raw,
         illegal=candidates.space.illegal,
         aliases=candidates.space.aliases,
-        configurations=_configurations(candidates, search),
+        configurations=_configurations(candidates, search, trials),
         present=candidates.present,
         trials=tuple(trials),
         launch_sd=None if search.knowledge is None else search.knowledge.launch_sd,
@@ -91,16 +92,19 @@ def study_of(
     )
 
 
-def _configurations(candidates: Candidates, search: Search) -> tuple[StudyConfiguration, ...]:
+def _configurations(
+    candidates: Candidates, search: Search, trials: Sequence[StudyTrial]
+) -> tuple[StudyConfiguration, ...]:
     knowledge = search.knowledge
-    counts = np.bincount(
-        [r.configuration for r in search.readings], minlength=len(candidates.arms)
+    counts = Counter(
+        t.configuration for t in trials if any(value is not None for value in t.value)
     )
     made = []
     for place, (c, arm) in enumerate(
         zip(candidates.space.configurations, candidates.arms, strict=True)
     ):
-        gain, sd = (None, None) if knowledge is None else knowledge.difference(place, 0)
+        known = knowledge is not None and place < len(knowledge.mean)
+        gain, sd = knowledge.difference(place, 0) if knowledge and known else (None, None)
         made.append(
             StudyConfiguration(
                 place=place,
@@ -112,12 +116,14 @@ def _configurations(candidates: Candidates, search: Search) -> tuple[StudyConfig
                 num_draft_tokens=c.num_draft_tokens,
                 arguments=c.arguments,
                 environment=c.environment,
-                launches=int(counts[place]),
+                launches=counts[place],
                 excluded=search.excluded.get(place),
                 gain=gain,
                 gain_sd=sd,
-                cell_gain=None if knowledge is None else _cell_gain(knowledge, place),
-                accept_len_tok=None if knowledge is None else accept_lengths(knowledge, place, c),
+                cell_gain=_cell_gain(knowledge, place) if knowledge and known else None,
+                accept_len_tok=accept_lengths(knowledge, place, c)
+                if knowledge and known
+                else None,
             )
         )
     return tuple(made)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from bench.runner import Bench
     from bench.runner.events import Event
     from bench.store import RunWriter
+    from tuner.predict import Reading
     from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
 
@@ -285,7 +286,7 @@ class Sweep:
         knowledge = self._search.knowledge
         place = proposal.configuration
         gain = sd = lengths = None
-        if knowledge is not None:
+        if knowledge is not None and place < len(knowledge.mean):
             gain, of_it = knowledge.difference(place, 0)
             sd = math.hypot(of_it, knowledge.launch_sd)
             lengths = accept_lengths(
@@ -339,6 +340,7 @@ class Sweep:
     ) -> None:
         """Store what became of a launch, and tell the search."""
         found = self._figures(launch)
+        is_searched = trial.configuration < len(self._candidates.searched)
         records = [r for r in self._writer.launches() if r.ordinal == launch.ordinal]
         record = records[-1] if records else None
         ready_ns = None if record is None else record.ready_ns
@@ -358,10 +360,10 @@ class Sweep:
         if error is None and found.has_value:
             ended = replace(ended, state=TrialState.MEASURED)
             self._tell(ended, proposal, found)
-            ended = replace(
-                ended,
-                gain=gain_of(self._search.readings, -1, self._weights),
-            )
+            readings = [*self._search.readings]
+            if not is_searched:
+                readings.append(self._reading(ended, found))
+            ended = replace(ended, gain=gain_of(readings, -1, self._weights))
         else:
             ended = self._failed(ended, proposal, error)
             if error is not None:
@@ -394,18 +396,21 @@ class Sweep:
 
     def _tell(self, trial: StudyTrial, proposal: Proposal, found: Measured) -> None:
         place = trial.configuration
-        self._search.tell(
-            reading_of(
-                found,
-                self._candidates.space.configurations[place],
-                place=place,
-                at=float(trial.number),
-                positions=self._positions,
-            ),
-            proposal,
-        )
+        if place >= len(self._candidates.searched):
+            self._search.pass_over(proposal)
+            return
+        self._search.tell(self._reading(trial, found), proposal)
         if found.breaks and place != 0:
             self._search.exclude(place, f"breaks a limit: {found.breaks[0]}")
+
+    def _reading(self, trial: StudyTrial, found: Measured) -> Reading:
+        return reading_of(
+            found,
+            self._candidates.space.configurations[trial.configuration],
+            place=trial.configuration,
+            at=float(trial.number),
+            positions=self._positions,
+        )
 
     # -- one launch
 
@@ -460,7 +465,7 @@ def _final_of(plain: dict[str, Any]) -> FinalPlan:
 
 def _search_of(prepared: Prepared) -> Search:
     candidates, tune = prepared.candidates, prepared.tune
-    configurations = candidates.space.configurations
+    configurations = candidates.searched
     points = points_of(
         configurations,
         cells=[_cell(point) for point in candidates.ground.points],
@@ -468,7 +473,7 @@ def _search_of(prepared: Prepared) -> Search:
         cards=_cards(candidates) if tune.objective == "tok_per_s" else None,
         tp=_tp(candidates),
     )
-    own_default = [] if candidates.default is None else [candidates.default]
+    guests = (candidates.default, candidates.adaptive)
     return Search(
         Predictor(points),
         configurations,
@@ -477,7 +482,7 @@ def _search_of(prepared: Prepared) -> Search:
             seed=prepared.loaded.scenario.seed,
             first=candidates.known_good,
             present=candidates.present,
-            guests=tuple(own_default),
+            guests=tuple(place for place in guests if place is not None),
             stop_below=tune.stop.expected_gain,
             least_launches=tune.stop.least_launches,
             margin=candidates.ground.measure.practical_margin,
