@@ -80,7 +80,7 @@ def simulated_arms(
 def _arm(run: StoredRun, folder: Path, arm: str, load: str) -> SimulatedArm:
     cells = [m for m in run.measurements if (m.arm, m.load) == (arm, load)]
     logs = np.array([math.log(m.output_tok_per_s or math.nan) for m in cells])
-    own = np.array([math.log(_launch_factor(folder, m.launch_id)) for m in cells])
+    own = np.array([math.log(launch_factor(folder, m.launch_id)) for m in cells])
     told = [c for c in run.comparisons if (c.arm, c.load) == (arm, load)]
     compared = None
     if told:
@@ -101,7 +101,7 @@ def _arm(run: StoredRun, folder: Path, arm: str, load: str) -> SimulatedArm:
     )
 
 
-def _launch_factor(folder: Path, launch_id: str) -> float:
+def launch_factor(folder: Path, launch_id: str) -> float:
     """How much slower a launch was than its card, by the server's own account."""
     with (folder / "logs" / f"{launch_id}.truth.jsonl").open() as lines:
         return float(json.loads(next(lines))["launch_factor"])

@@ -25,6 +25,7 @@ from bench.store.records import (
     measurements_table,
     samples_of,
     samples_table,
+    telemetry_of,
     telemetry_table,
 )
 
@@ -116,6 +117,15 @@ def read_cell(run: Path, cell_id: str) -> FinishedCell:
     if len(rows) != 1:
         raise StoreError(f"{folder} is damaged: {len(rows)} measurements in place of one")
     return FinishedCell(measurement=rows[0], findings=findings)
+
+
+def read_cell_telemetry(run: Path, cell_id: str) -> list[TelemetryPoint]:
+    """Read back the telemetry of a finished cell.
+
+    Raises:
+        StoreError: It is not there, or damaged.
+    """
+    return telemetry_of(read_table("telemetry", run / CELLS / cell_id / table_file("telemetry")))
 
 
 def read_cell_samples(run: Path, cell_id: str) -> list[RequestSample]:

@@ -16,6 +16,7 @@ from bench.store.cells import (
     finished_cell_ids,
     read_cell,
     read_cell_samples,
+    read_cell_telemetry,
     write_cell,
 )
 from bench.store.columns import STORED_TABLES
@@ -192,6 +193,14 @@ class RunWriter:
             StoreError: The cell is not finished, or damaged.
         """
         return read_cell_samples(self.folder, checked_name(cell_id))
+
+    def telemetry_of_cell(self, cell_id: str) -> list[TelemetryPoint]:
+        """The telemetry of a finished cell.
+
+        Raises:
+            StoreError: The cell is not finished, or damaged.
+        """
+        return read_cell_telemetry(self.folder, checked_name(cell_id))
 
     def launches(self) -> tuple[LaunchRecord, ...]:
         """The launches recorded so far, in the order of their starts."""

@@ -13,9 +13,9 @@ from bench.model import CellStatus
 from tuner.predict import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from bench.model import Cell, Distribution, Finding, Measurement
+    from bench.model import Cell, Distribution, Finding, Measurement, TelemetryPoint
     from tuner.space import Configuration
     from tuner.space.schema import Constraints
 
@@ -30,6 +30,7 @@ class Measured:
         reach: P(at least k drafts accepted); None likewise.
         ttft_p99_ms: 99th percentile of the time to the first token.
         tpot_p99_ms: Of the time a token.
+        memory_headroom_gib: Least free memory of a GPU; None: it was not read.
         breaks: Constraints that are not kept, in words.
         marks: Kinds of findings that weaken a cell.
     """
@@ -39,6 +40,7 @@ class Measured:
     reach: tuple[tuple[float, ...] | None, ...]
     ttft_p99_ms: tuple[float | None, ...]
     tpot_p99_ms: tuple[float | None, ...]
+    memory_headroom_gib: float | None
     breaks: tuple[str, ...]
     marks: tuple[str, ...]
 
@@ -55,6 +57,7 @@ def measured(
     *,
     objective: str,
     constraints: Constraints,
+    memory_headroom_gib: float | None = None,
 ) -> Measured:
     """The figures of a launch.
 
@@ -64,6 +67,7 @@ def measured(
         findings: Of these cells.
         objective: `tune.objective`.
         constraints: `tune.constraints`.
+        memory_headroom_gib: From `memory_headroom_gib`.
     """
     of = {m.cell_id: m for m in measurements if m.status is not CellStatus.INVALID}
     rows = [of.get(cell.cell_id) for cell in cells]
@@ -76,7 +80,11 @@ def measured(
         reach=tuple(None if m is None else m.accept_at_position for m in rows),
         ttft_p99_ms=tuple(None if m is None else _p99(m.ttft_ms) for m in rows),
         tpot_p99_ms=tuple(None if m is None else _p99(m.tpot_ms) for m in rows),
-        breaks=tuple(_breaks(cells, rows, constraints)),
+        memory_headroom_gib=memory_headroom_gib,
+        breaks=(
+            *_breaks(cells, rows, constraints),
+            *_memory_breaks(memory_headroom_gib, constraints.memory_headroom_gib),
+        ),
         marks=tuple(sorted({f.kind.value for f in findings if f.severity.value != "note"})),
     )
 
@@ -121,6 +129,37 @@ def _breaks(
                     f"limit {limit:g} ms"
                 )
     return told
+
+
+def _memory_breaks(found_gib: float | None, limit_gib: float | None) -> list[str]:
+    if found_gib is None or limit_gib is None or found_gib >= limit_gib:
+        return []
+    return [f"{found_gib:.1f} GiB free on the fullest GPU, limit {limit_gib:g} GiB"]
+
+
+def memory_headroom_gib(
+    telemetry: Iterable[TelemetryPoint], memory_bytes: Sequence[int | None]
+) -> float | None:
+    """The least free memory of a GPU while a launch was measured, in GiB.
+
+    Args:
+        telemetry: Of the launch's cells.
+        memory_bytes: All memory of each GPU, by its index; None: not known.
+
+    Returns:
+        None where no GPU's memory was read.
+    """
+    free = [
+        total - point.value
+        for point in telemetry
+        if point.source == "gpu"
+        and point.name == "memory_used_bytes"
+        and point.value is not None
+        and point.rank is not None
+        and point.rank < len(memory_bytes)
+        and (total := memory_bytes[point.rank]) is not None
+    ]
+    return min(free) / 2**30 if free else None
 
 
 def reading_of(

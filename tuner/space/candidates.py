@@ -105,6 +105,12 @@ def candidates_of(
     Raises:
         ScenarioError: What is searched is too much, or nothing of it is legal.
     """
+    if simulated and tune.constraints.memory_headroom_gib is not None:
+        raise loaded.rejected(
+            "tune.constraints.memory_headroom_gib",
+            "simulated GPUs have no memory to read. Leave it out: "
+            "--set tune.constraints.memory_headroom_gib=null",
+        )
     arms = planned_arms(loaded, sim_hardware=sim_hardware)
     like = _like(loaded, tune)
     server = _server(loaded, arms, like, simulated=simulated)

@@ -23,7 +23,12 @@ from bench.sglang.arguments import asked_text, parse_arguments, whole_number
 from bench.sglang.failures import Action, FailureClass
 from bench.store.study import read_study, write_study
 from tuner.confirm import FinalPlan
-from tuner.evaluate.readings import Measured, measured, reading_of
+from tuner.evaluate.readings import (
+    Measured,
+    measured,
+    memory_headroom_gib,
+    reading_of,
+)
 from tuner.predict import Predictor, points_of
 from tuner.study.journal import Journal, open_journal
 from tuner.study.lease import (
@@ -354,6 +359,7 @@ class Sweep:
             accept_len_tok=found.accept_len_tok,
             ttft_p99_ms=found.ttft_p99_ms,
             tpot_p99_ms=found.tpot_p99_ms,
+            memory_headroom_gib=found.memory_headroom_gib,
             breaks=found.breaks,
             marks=found.marks,
         )
@@ -427,7 +433,22 @@ class Sweep:
             [finding for _, findings in stored for finding in findings],
             objective=self._prepared.tune.objective,
             constraints=self._prepared.tune.constraints,
+            memory_headroom_gib=self._headroom_gib(launch),
         )
+
+    def _headroom_gib(self, launch: Launch) -> float | None:
+        """Least free memory of a GPU of this machine; read only where it is a limit."""
+        if self._prepared.tune.constraints.memory_headroom_gib is None:
+            return None
+        gpus = self._writer.manifest.fingerprint.get("identity", {}).get("gpus", [])
+        finished = self._writer.finished_cells()
+        points = (
+            point
+            for cell in launch.cells
+            if cell.cell_id in finished
+            for point in self._writer.telemetry_of_cell(cell.cell_id)
+        )
+        return memory_headroom_gib(points, [gpu.get("memory_bytes") for gpu in gpus])
 
     # -- the record
 
