@@ -196,7 +196,8 @@ def wiring(
     """Run an EAGLE-3 head on captured states, outside any server, in every plausible wiring.
 
     The best is a hypothesis; only a served run confirms it. Exit status 4: another wiring than
-    the served one fits better, and not by chance.
+    the served one fits better, and not by chance, or the trainer's captures are not what the
+    server feeds.
     """
     from bench.doctor.wiring import as_json as for_programs
     from bench.doctor.wiring import examine_wiring
@@ -220,7 +221,8 @@ def capture(
         typer.Option(
             "--tokens",
             metavar="DIR",
-            help="Send the token ids of these captures; else the target writes its own text.",
+            help="Send the token ids of these captures, the first 256 of 16 sequences; else the "
+            "target writes its own text.",
         ),
     ] = None,
     target: Annotated[
@@ -241,6 +243,8 @@ def capture(
     from bench.doctor.capturing import write_captures
     from bench.draft.target import read_target
 
+    if out.expanduser().exists():
+        raise InputError(f"{out} is there already.", hint="Give a folder that is not there yet.")
     known = None if target is None else read_target(target)
     ids = []
     if tokens is not None:

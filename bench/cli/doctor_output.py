@@ -101,8 +101,14 @@ def print_wiring(report: WiringReport) -> None:
         printer.print_text(
             f"captured slot {slot.place}: {what} (cosine {slot.cosine:.3f}, next "
             f"{slot.runner_up:.3f})"
+            + (f", of token i {slot.shift:+d} at row i" if slot.shift else "")
         )
-    printer.print_text(f"{ranking.tried} wirings tried; accept length and top-1 by step:")
+    if report.side:
+        printer.print_text(report.side.text, style="bold")
+    printer.print_text(
+        f"{ranking.tried} wirings tried on {ranking.rows_ct:,} tokens; accept length and top-1 by "
+        "step:"
+    )
     served = ranking.served
     for name, scored in (("served", served), *(("", each) for each in ranking.ranked[:5])):
         told = differences_of(scored.wiring, served.wiring, report.numbers)

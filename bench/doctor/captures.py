@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bench.draft.checkpoint import Checkpoint, whole_values
+from bench.draft.config_values import shown
 from bench.draft.headers import read_header, read_metadata
-from bench.draft.sources import Folder
+from bench.draft.sources import Folder, is_folder
 from bench.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 MOST_SAMPLES: Final = 64
 MOST_TOKENS: Final = 2048
 """Of one sample: attention over all of them is held at once."""
+LEAST_TOKENS: Final = 8
+"""Of one sample: fewer predict nothing."""
 STATES: Final = "states"
 
 _TORCH_FILES: Final = (".pt", ".ckpt", ".pth")
@@ -69,6 +72,8 @@ def read_captures(folder: str, *, hidden: int) -> tuple[Sample, ...]:
         InputError: There are none, or one is not in a form known here.
     """
     place = Path(folder).expanduser()
+    if not is_folder(folder):
+        raise InputError(f"there is no folder {folder}.", hint="Give the captures' folder.")
     try:
         paths = sorted(path for path in place.rglob("*") if path.is_file())
     except OSError as error:
@@ -102,10 +107,16 @@ def _read(path: Path, hidden: int) -> Sample:
             f"{path} has no input_ids: it has {sorted(fields)}.", hint="Is it a capture?"
         )
     ids = np.asarray(ids).reshape(-1)
-    if len(ids) != len(states) or len(ids) < 8 or ids.dtype.kind not in "iu":
+    if len(ids) != len(states) or len(ids) < LEAST_TOKENS or ids.dtype.kind not in "iu":
         raise InputError(
-            f"{path}: {len(ids)} token ids and {len(states)} states; wanted as many, 8 at least.",
+            f"{path}: {len(ids)} token ids and {len(states)} states; wanted as many, "
+            f"{LEAST_TOKENS} at least.",
             hint="Is it one whole sequence?",
+        )
+    if not np.isfinite(states.astype(np.float32, copy=False)).all():
+        raise InputError(
+            f"{path} holds states that are no finite numbers.",
+            hint="Were they captured in float16, which overflows? Capture in bfloat16.",
         )
     if numbers is not None and len(numbers) != states.shape[1]:
         numbers = None
@@ -163,7 +174,7 @@ def _torch_file(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  # a pickle can fail in any way
-        said = " ".join(str(error).split())[:120]
+        said = shown(" ".join(str(error).split()).partition(". ")[0])
         raise InputError(
             f"{path} cannot be read as tensors alone: {said}",
             hint="Is it a capture? Objects beyond tensors, lists and dictionaries are refused.",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 REQUEST_S: Final = 600.0
 NEW_TOK: Final = 96
 """Tokens that the target itself writes behind each prompt: the draft is to predict these."""
+MOST_SEQUENCES: Final = 16
+MOST_TOK: Final = 256
+"""Of each: a state of three layers of a large model is 400 kB of JSON."""
 PROMPTS: Final = (
     "Write a short story about a lighthouse keeper.",
     "Explain how a hash table works.",
@@ -67,7 +70,8 @@ async def capture(
     Args:
         url: The server's.
         layers: Of the target: needed where the server captures its default layers.
-        token_ids: Sequences to send; none: the target writes its own behind a few prompts.
+        token_ids: Sequences to send, the first `MOST_SEQUENCES` and of each the first `MOST_TOK`;
+            none: the target writes its own behind a few prompts.
         api_key: Of its requests.
 
     Raises:
@@ -83,7 +87,9 @@ async def capture(
                 "EAGLE3, and without a draft.",
             )
         numbers = states_of(info, await control.model_info(session), layers=layers)
-        sequences = list(token_ids) or [await _written(session, text) for text in PROMPTS]
+        sequences = [ids[:MOST_TOK] for ids in token_ids[:MOST_SEQUENCES]] or [
+            await _written(session, text) for text in PROMPTS
+        ]
         found = [(ids, await _states(session, ids)) for ids in sequences]
     slots = 1 if numbers is None else len(numbers)
     if any(states.shape[1] % slots for _, states in found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -30,12 +30,27 @@ class Slot:
         state: The server's state that it is; None: it is none of those captured.
         cosine: Mean cosine with that state, or with the nearest.
         runner_up: The next nearest's.
+        shift: Row i of the trainer's is the server's row i + shift.
     """
 
     place: int
     state: int | None
     cosine: float
     runner_up: float
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Which side is not what the draft reads.
+
+    Attributes:
+        wrong: The trainer's captures, what the server feeds, or neither.
+        text: The same in words, with what was seen.
+    """
+
+    wrong: Literal["trainer", "server", "neither"]
+    text: str
 
 
 def compare(trained: Sequence[Sample], served: Sequence[Sample]) -> tuple[Slot, ...]:
@@ -60,9 +75,14 @@ def compare(trained: Sequence[Sample], served: Sequence[Sample]) -> tuple[Slot, 
             "the trainer's captures and the server's share no sequence of token ids.",
             hint="bench doctor capture --tokens DIR sends the ids of the trainer's captures.",
         )
-    cosines = np.mean([_cosines(one, other) for one, other in pairs], axis=0)
+    by_shift = {
+        shift: np.mean([_cosines(one, other, shift) for one, other in pairs], axis=0)
+        for shift in (0, -1, 1)  # the first of equals is taken
+    }
     found = []
-    for place, row in enumerate(cosines):
+    for place in range(pairs[0][0].shape[1]):
+        shift = max(by_shift, key=lambda each: float(by_shift[each][place].max()))
+        row = by_shift[shift][place]
         order = np.argsort(-row)
         nearest = float(row[order[0]])
         found.append(
@@ -71,6 +91,7 @@ def compare(trained: Sequence[Sample], served: Sequence[Sample]) -> tuple[Slot, 
                 state=numbers[int(order[0])] if nearest >= SAME else None,
                 cosine=nearest,
                 runner_up=float(row[order[1]]) if len(order) > 1 else 0.0,
+                shift=shift,
             )
         )
     return tuple(found)
@@ -79,22 +100,85 @@ def compare(trained: Sequence[Sample], served: Sequence[Sample]) -> tuple[Slot, 
 def _pairs(
     trained: Sequence[Sample], served: Sequence[Sample]
 ) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    known = {sample.token_ids.tobytes(): sample.states for sample in served}
-    return [
-        (sample.states, known[key])
-        for sample in trained
-        if (key := sample.token_ids.tobytes()) in known
-    ]
-
-
-def _cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[slots of one, slots of other], mean over tokens; the first token is left out.
-
-    Its state is often a hundred times as long as the others', and says nothing of layers.
-    """
-    units = [
-        states[1:] / np.maximum(np.linalg.norm(states[1:], axis=-1, keepdims=True), 1e-9)
-        for states in (one, other)
-    ]
-    found: NDArray[np.float32] = np.einsum("nsh,nth->st", *units) / len(units[0])
+    """Their states where one's token ids begin as the other's do, as far as both go."""
+    found = []
+    for one in trained:
+        for other in served:
+            rows = min(len(one.token_ids), len(other.token_ids))
+            if np.array_equal(one.token_ids[:rows], other.token_ids[:rows]):
+                found.append((one.states[:rows], other.states[:rows]))
+                break
     return found
+
+
+def _cosines(
+    one: NDArray[np.float32], other: NDArray[np.float32], shift: int
+) -> NDArray[np.float32]:
+    """[slots of one, slots of other], mean over tokens: row i of one, row i + shift of other.
+
+    The first token is left out: its state is often a hundred times as long as the others', and
+    says nothing of layers.
+    """
+    rows = np.arange(1 + max(-shift, 0), len(one) - max(shift, 0))
+    units = [
+        states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-9)
+        for states in (one[rows], other[rows + shift])
+    ]
+    found: NDArray[np.float32] = np.einsum("nsh,nth->st", *units) / len(rows)
+    return found
+
+
+def wrong_side(
+    slots: Sequence[Slot],
+    *,
+    fed: tuple[int, ...] | None,
+    read: tuple[int, ...] | None,
+    num_aux: int,
+) -> Sides:
+    """Whether the trainer's captures or what is served is not what the draft reads.
+
+    Args:
+        slots: The trainer's slots beside the server's states.
+        fed: The states that SGLang feeds by the draft's config; None: not known.
+        read: The states that the draft predicts best from; None: no better than those fed.
+        num_aux: How many states the draft reads.
+    """
+    # Behind those that are read trainers keep the final state, which no server gives.
+    kept = slots[:-1] if len(slots) > num_aux else slots
+    strange = [str(slot.place) for slot in kept if slot.state is None]
+    shifts = sorted({slot.shift for slot in kept} - {0})
+    held = ["?" if slot.state is None else slot.state for slot in slots]
+    if strange:
+        return Sides(
+            wrong="trainer",
+            text=f"The trainer's side: slot {', '.join(strange)} of its captures is none of the "
+            "states that the server gave. It is another layer (capture more of them), a state "
+            "after a norm, or of another model or precision.",
+        )
+    if shifts:
+        return Sides(
+            wrong="trainer",
+            text=f"The trainer's side: its row i holds the server's state of token i "
+            f"{shifts[0]:+d}. Row i is to hold the state of token i.",
+        )
+    if read is not None:
+        return Sides(
+            wrong="server",
+            text=f"The server's side: the draft reads states {list(read)} best, and is fed "
+            f"{'others' if fed is None else list(fed)}.",
+        )
+    if fed is not None and held[:num_aux] != list(fed):
+        return Sides(
+            wrong="trainer",
+            text=f"The trainer's side: its captures hold states {_listed(held)}, and a loader "
+            f"that takes the first {num_aux} trains on {_listed(held[:num_aux])}; SGLang feeds "
+            f"{list(fed)}, and the draft reads these no worse than any others.",
+        )
+    return Sides(
+        wrong="neither",
+        text="Neither side: the captures hold what SGLang feeds, in the same order.",
+    )
+
+
+def _listed(states: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, states))}]"

@@ -40,6 +40,7 @@ class Pattern(StrEnum):
     BELOW_TRAINING = "below-training"
     HEALTHY = "healthy"
     UNDECIDED = "undecided"
+    FAILING = "failing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ def name_patterns(
     training: Measured | None = None,
     serving: Measured | None = None,
     expected_tok: float | None = None,
+    expected_first: float | None = None,
 ) -> tuple[Named, ...]:
     """Every pattern that the figures show; HEALTHY when none of the others does.
 
@@ -80,18 +82,33 @@ def name_patterns(
         training: Prompts like those of the draft's training.
         serving: Prompts as they are served.
         expected_tok: The accept length that training promises.
+        expected_first: The share of first drafts that it promises.
     """
+    lowest = LOWEST_FIRST
+    if expected_first is not None:  # a weak draft is served no better than it was trained
+        lowest = min(lowest, LEAST_OF_TRAINING * expected_first)
     if overall.verify_ct < FEWEST_STEPS:
         return (_undecided(overall),)
     found = [
-        *_wiring(overall),
-        *_recurrence(overall),
+        *_wiring(overall, lowest),
+        *_recurrence(overall, lowest),
         *_context(by_context),
         *_shift(training, serving),
     ]
     if not found and expected_tok is not None:
         found = [*_below_training(overall, expected_tok)]
     return tuple(found) or (_healthy(overall, expected_tok),)
+
+
+def failing(failures: Sequence[str]) -> Named:
+    """No request was answered, though the server was up: the draft may have stopped it."""
+    return Named(
+        pattern=Pattern.FAILING,
+        evidence=f"all of {len(failures)} requests failed; the first: {failures[0][:200]}",
+        meaning="The server was up and answered none. A map that leads outside the vocabulary "
+        "(M8), or widths that do not fit (M7, M10), stop it at its first draft.",
+        next_step="Mend what the draft's files show, and look at the end of the server's log.",
+    )
 
 
 def _undecided(overall: Measured) -> Named:
@@ -103,14 +120,14 @@ def _undecided(overall: Measured) -> Named:
     )
 
 
-def _wiring(overall: Measured) -> Iterator[Named]:
+def _wiring(overall: Measured, lowest: float) -> Iterator[Named]:
     first = overall.at_position[0]
-    if first >= LOWEST_FIRST:
+    if first >= lowest:
         return
     yield Named(
         pattern=Pattern.WIRING,
         evidence=f"the first draft is accepted in {first:.1%} of {overall.verify_ct} steps, below "
-        f"{LOWEST_FIRST:.0%}",
+        f"{lowest:.0%}",
         meaning="The draft's first step does not read what it was trained on: other layers, their "
         "order, fc, norms, the map of the vocabulary, missing weights, or the algorithm (M1 to "
         "M12, M16 to M18, M23).",
@@ -118,9 +135,9 @@ def _wiring(overall: Measured) -> Iterator[Named]:
     )
 
 
-def _recurrence(overall: Measured) -> Iterator[Named]:
+def _recurrence(overall: Measured, lowest: float) -> Iterator[Named]:
     first = overall.at_position[0]
-    if first < LOWEST_FIRST:
+    if first < lowest:
         return
     for place, (before, after) in enumerate(pairwise(overall.conditional), start=2):
         reached = sum(overall.histogram[place - 1 :])

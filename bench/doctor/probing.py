@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bench.doctor.acceptance import Measured, Reply, expected_accept_len_tok, measured
-from bench.doctor.patterns import Named, name_patterns
-from bench.draft import DraftFinding, examine, is_folder, launch_of
+from bench.doctor.patterns import Named, failing, name_patterns
+from bench.draft import DraftFinding, Level, examine, is_folder, launch_of
 from bench.errors import InputError, ServerError
 from bench.http import open_session
 from bench.load.prompts import build_prompts
@@ -87,8 +87,9 @@ class Probe:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a pattern points to something to be mended."""
-        return any(named.is_suspect for named in self.patterns)
+        """Whether a pattern, or the draft's files, point to something to be mended."""
+        wrong = [finding for finding in self.files or () if finding.level is not Level.NOTE]
+        return bool(wrong) or any(named.is_suspect for named in self.patterns)
 
 
 async def probe(asked: Asked) -> Probe:
@@ -109,12 +110,10 @@ async def probe(asked: Asked) -> Probe:
                 hint="Start it with --speculative-algorithm and a draft.",
             )
         groups = prompt_groups(asked, context_tok=_context_tok(effective, info))
-        replies, failed_ct = await _ask_all(session, groups, model=_model_name(info))
-    if not replies:
-        raise ServerError(
-            f"{asked.url} told no counters of speculation ({failed_ct} requests failed).",
-            hint="SGLang tells them with each answer from 0.5.6 on; is every answer one token?",
-        )
+        replies, failures = await _ask_all(session, groups, model=_model_name(info))
+    files = _files(_launch_command(info), effective)
+    if not replies and not (failures and files):
+        raise _silent(asked.url, failures)
     steps = speculative.get("num_steps")
     return judge(
         asked,
@@ -122,7 +121,20 @@ async def probe(asked: Asked) -> Probe:
         effective=effective,
         num_steps=steps if isinstance(steps, int) else None,
         launch=_launch_command(info),
-        failed_ct=failed_ct,
+        files=files,
+        failures=failures,
+    )
+
+
+def _silent(url: str, failures: Sequence[str]) -> ServerError:
+    if failures:
+        return ServerError(
+            f"{url}: all of {len(failures)} requests failed; the first: {failures[0]}",
+            hint="Its log tells why. bench doctor draft examines the draft's files.",
+        )
+    return ServerError(
+        f"{url} told no counters of speculation.",
+        hint="SGLang tells them with each answer from 0.5.6 on; is every answer one token?",
     )
 
 
@@ -133,7 +145,8 @@ def judge(
     effective: EffectiveConfig,
     num_steps: int | None,
     launch: Sequence[str],
-    failed_ct: int,
+    files: tuple[DraftFinding, ...] | None,
+    failures: Sequence[str],
 ) -> Probe:
     """Name the pattern of the replies."""
     names = dict.fromkeys(reply.group for reply in replies)
@@ -143,25 +156,28 @@ def judge(
     }
     groups = tuple(group for group in pooled.values() if group is not None)
     by_context = [group for group in groups if group.group not in {TRAINING, SERVING}]
-    overall = pooled.get(TRAINING) or (by_context or groups)[0]
     expected = None
     if asked.train_accuracy:
         depth = num_steps or len(asked.train_accuracy)
         expected = expected_accept_len_tok(asked.train_accuracy, depth)
-    return Probe(
-        effective=effective,
-        differences=differences(launch, effective),
-        files=_files(launch, effective),
-        groups=groups,
-        expected_tok=expected,
-        patterns=name_patterns(
-            overall,
+    patterns: tuple[Named, ...] = (failing(failures),) if not groups else ()
+    if groups:
+        patterns = name_patterns(
+            pooled.get(TRAINING) or (by_context or groups)[0],
             by_context,
             training=pooled.get(TRAINING),
             serving=pooled.get(SERVING),
             expected_tok=expected,
-        ),
-        failed_ct=failed_ct,
+            expected_first=asked.train_accuracy[0] if asked.train_accuracy else None,
+        )
+    return Probe(
+        effective=effective,
+        differences=differences(launch, effective),
+        files=files,
+        groups=groups,
+        expected_tok=expected,
+        patterns=patterns,
+        failed_ct=len(failures),
     )
 
 
@@ -202,7 +218,8 @@ def _workload(name: str, *, input_tok: int | None = None) -> Workload:
 
 async def _ask_all(
     session: aiohttp.ClientSession, groups: Mapping[str, Sequence[Prompt]], *, model: str
-) -> tuple[list[Reply], int]:
+) -> tuple[list[Reply], list[str]]:
+    """The replies that have counters, and what the failed requests said."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(group: str, prompt: Prompt) -> Reply | None:
@@ -211,15 +228,15 @@ async def _ask_all(
 
     asked = [one(group, prompt) for group, prompts in groups.items() for prompt in prompts]
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
-    replies, failed_ct = [], 0
+    replies, failures = [], []
     for outcome in outcomes:
         if isinstance(outcome, ServerError | WireError):
-            failed_ct += 1
+            failures.append(str(outcome))
         elif isinstance(outcome, BaseException):
             raise outcome
         elif outcome is not None:
             replies.append(outcome)
-    return replies, failed_ct
+    return replies, failures
 
 
 async def _ask(

@@ -1,43 +1,42 @@
 """An EAGLE-3 head computed outside any server, in numpy's float32.
 
 Written from the published description (EAGLE-3, arXiv 2503.01840) and SGLang 0.5.23's
-`models/llama_eagle3.py`. Row i reads token i + 1 and the target's state at i, and predicts
-token i + 2. Steps 2 and on are fed the head's own states at the same row, with the
-true tokens: while all earlier drafts are right, that is just what is served.
+`models/llama_eagle3.py` and `models/kimi_k25_eagle3.py`. Row i reads token i + 1 and the target's
+state at i, and predicts token i + 2. Steps 2 and on are fed the head's own states at the same row,
+with the true tokens: while all earlier drafts are right, that is just what is served.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from bench.doctor.attention import Attention, Cache, LatentAttention, attend, rms_norm
 
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LEAST: Final = np.float32(-1e30)
+    from bench.doctor.rotary import Pairs
+    from bench.draft.rope import Rope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A layer's weights, float32, as [out, in]; norms [width]."""
+    """A layer's weights, float32, as [out, in]; norms [width].
 
-    q: NDArray[np.float32]
-    k: NDArray[np.float32]
-    v: NDArray[np.float32]
-    o: NDArray[np.float32]
+    `is_misnamed`: its hidden_norm has a name that SGLang's class does not look for.
+    """
+
+    attention: Attention | LatentAttention
     gate: NDArray[np.float32]
     up: NDArray[np.float32]
     down: NDArray[np.float32]
     input_norm: NDArray[np.float32]
     hidden_norm: NDArray[np.float32]
     post_norm: NDArray[np.float32]
-    q_norm: NDArray[np.float32] | None = None
-    k_norm: NDArray[np.float32] | None = None
-    biases: Mapping[str, NDArray[np.float32]] | None = None
+    is_misnamed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +55,11 @@ class Head:
         kv_heads: Key and value heads.
         head_dim: Their width.
         eps: Of every norm.
+        rope: Its rotary positions; None: plain ones.
+        target_rope: Its target's; None: not known.
+        max_positions: `max_position_embeddings`.
+        pairs: Which dimensions turn together.
+        is_latent: Whether its attention is DeepSeek's.
     """
 
     fc: NDArray[np.float32] | None
@@ -69,6 +73,15 @@ class Head:
     kv_heads: int
     head_dim: int
     eps: float
+    rope: Rope | None = None
+    target_rope: Rope | None = None
+    max_positions: int = 2048
+    pairs: Pairs = "halves"
+    is_latent: bool = False
+
+    def scaling(self, way: Forward) -> Rope | None:
+        """Whose scaling of the positions is used."""
+        return {"own": self.rope, "target": self.target_rope, "none": None}[way.scaling]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +96,11 @@ class Forward:
         residual: Whether the residual is the hidden state before its norm, or after.
         output: Whether the next step is fed the state before the final norm, or after.
         theta: Base of the rotary positions; 0: none.
-        scale: Frequencies are divided by this (linear scaling).
+        scaling: Whose config says how positions are stretched.
+        scale: Frequencies are divided by this as well (linear scaling).
         uses_extras: Whether norms of queries and keys, and biases, are used where there are any.
+        finds_misnamed: Whether a later layer's norm is used though its name is another; SGLang
+            leaves it at 1.
     """
 
     uses_fc: bool = True
@@ -94,53 +110,26 @@ class Forward:
     residual: Literal["before", "after"] = "before"
     output: Literal["before", "after"] = "before"
     theta: float = 10000.0
+    scaling: Literal["own", "target", "none"] = "own"
     scale: float = 1.0
     uses_extras: bool = False
-
-
-@dataclass(slots=True)
-class _Cache:
-    """Keys and values of one layer: step 1's rows, and each later step's own row."""
-
-    keys: NDArray[np.float32]
-    values: NDArray[np.float32]
-    later: list[tuple[NDArray[np.float32], NDArray[np.float32]]]
-
-
-def rms_norm(
-    x: NDArray[np.float32], weight: NDArray[np.float32], eps: float
-) -> NDArray[np.float32]:
-    """Of the last dimension: x / sqrt(mean(x²) + eps) · weight."""
-    mean = np.mean(np.square(x), axis=-1, keepdims=True)
-    scaled: NDArray[np.float32] = x / np.sqrt(mean + np.float32(eps)) * weight
-    return scaled
-
-
-def rotate(
-    x: NDArray[np.float32], positions: NDArray[np.float32], theta: float, scale: float
-) -> NDArray[np.float32]:
-    """Rotary positions on [n, heads, head_dim], halves paired as Llama pairs them."""
-    if not theta:
-        return x
-    half = x.shape[-1] // 2
-    frequencies = 1.0 / theta ** (np.arange(half, dtype=np.float64) / half) / scale
-    angles = positions[:, None] * frequencies
-    cos, sin = (f(angles).astype(np.float32)[:, None, :] for f in (np.cos, np.sin))
-    first, second = x[..., :half], x[..., half:]
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    finds_misnamed: bool = False
 
 
 def project(head: Head, states: NDArray[np.float32], way: Forward) -> NDArray[np.float32]:
-    """The target's states [n, slots, width], in order, made the head's own [n, hidden]."""
+    """The target's states [n, slots, width], in order, made the head's own [n, hidden].
+
+    What does not fit fc is given back as it is: the head cannot read it.
+    """
     rows, slots, width = states.shape
     if way.norms_fc and head.fc_norms:
         norms = head.fc_norms
         parts = [rms_norm(states[:, s], norms[s % len(norms)], head.eps) for s in range(slots)]
         states = np.stack(parts, axis=1)
     flat = states.reshape(rows, slots * width)
-    if way.norms_fc and head.input_norm is not None:
+    if way.norms_fc and head.input_norm is not None and head.input_norm.size == flat.shape[1]:
         flat = rms_norm(flat, head.input_norm, head.eps)
-    if head.fc is None or not way.uses_fc:
+    if head.fc is None or not way.uses_fc or head.fc.shape[1] != flat.shape[1]:
         return flat
     hidden: NDArray[np.float32] = flat @ head.fc.T
     return hidden if head.fc_bias is None else hidden + head.fc_bias
@@ -164,7 +153,7 @@ def run(
         steps: How many.
     """
     rows, found = len(hidden), []
-    caches: list[_Cache | None] = [None] * len(head.layers)
+    caches: list[Cache | None] = [None] * len(head.layers)
     for step in range(steps):
         state = hidden
         embedded = embeddings[step : step + rows]
@@ -186,61 +175,20 @@ def _layer(
     embedded: NDArray[np.float32] | None,
     positions: NDArray[np.float32],
     way: Forward,
-    cache: _Cache | None,
-) -> tuple[NDArray[np.float32], _Cache]:
-    normed = rms_norm(hidden, layer.hidden_norm, head.eps) if way.norms_hidden else hidden
+    cache: Cache | None,
+) -> tuple[NDArray[np.float32], Cache]:
+    norm = layer.hidden_norm
+    if layer.is_misnamed and not way.finds_misnamed:
+        norm = np.ones_like(norm)
+    normed = rms_norm(hidden, norm, head.eps) if way.norms_hidden else hidden
     residual = normed if way.residual == "after" and embedded is not None else hidden
     entry = normed
     if embedded is not None:
         own = rms_norm(embedded, layer.input_norm, head.eps) if way.norms_embedding else embedded
         entry = np.concatenate([own, normed], axis=-1)
-    attended, cache = _attend(head, layer, entry, positions, way, cache)
+    attended, cache = attend(head, layer.attention, entry, positions, way, cache)
     hidden = residual + attended
     normed = rms_norm(hidden, layer.post_norm, head.eps)
     gate = normed @ layer.gate.T
     gated = gate / (1 + np.exp(-np.clip(gate, -80, 80))) * (normed @ layer.up.T)
     return hidden + gated @ layer.down.T, cache
-
-
-def _attend(
-    head: Head,
-    layer: Layer,
-    entry: NDArray[np.float32],
-    positions: NDArray[np.float32],
-    way: Forward,
-    cache: _Cache | None,
-) -> tuple[NDArray[np.float32], _Cache]:
-    rows = len(entry)
-    parts = {}
-    for name, weight, heads in (
-        ("q", layer.q, head.heads),
-        ("k", layer.k, head.kv_heads),
-        ("v", layer.v, head.kv_heads),
-    ):
-        made = entry @ weight.T
-        if way.uses_extras and layer.biases is not None and name in layer.biases:
-            made = made + layer.biases[name]
-        parts[name] = made.reshape(rows, heads, head.head_dim)
-    if way.uses_extras and layer.q_norm is not None and layer.k_norm is not None:
-        parts["q"] = rms_norm(parts["q"], layer.q_norm, head.eps)
-        parts["k"] = rms_norm(parts["k"], layer.k_norm, head.eps)
-    group = head.heads // head.kv_heads
-    queries = rotate(parts["q"], positions, way.theta, way.scale)
-    keys = np.repeat(rotate(parts["k"], positions, way.theta, way.scale), group, axis=1)
-    values = np.repeat(parts["v"], group, axis=1)
-    if cache is None:
-        cache = _Cache(keys, values, [])
-    else:
-        cache.later.append((keys, values))
-    # Step 1's rows up to this one, then this row of each later step.
-    scale = np.float32(head.head_dim**-0.5)
-    scores = queries.transpose(1, 0, 2) @ cache.keys.transpose(1, 2, 0) * scale
-    scores = np.where(np.tri(rows, dtype=bool), scores, _LEAST)
-    own = [np.einsum("ihd,ihd->hi", queries, k)[..., None] * scale for k, _ in cache.later]
-    every = np.concatenate([scores, *own], axis=-1)
-    weights = np.exp(every - every.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    mixed = (weights[..., :rows] @ cache.values.transpose(1, 0, 2)).transpose(1, 0, 2)
-    for place, (_, later) in enumerate(cache.later):
-        mixed = mixed + weights[..., rows + place].T[..., None] * later
-    return mixed.reshape(rows, -1).astype(np.float32) @ layer.o.T, cache

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from bench.doctor.captures import read_captures
-from bench.doctor.comparing import Slot, compare
+from bench.doctor.comparing import Sides, Slot, compare, wrong_side
+from bench.doctor.heads import require_eagle3
 from bench.doctor.reference import Forward
 from bench.doctor.wirings import Ranking, Scored, Wiring, material_of, rank
 from bench.draft.capture import captured_states, default_states, ids_for
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 CLEAR = 3.0
 """Standard errors above which the best wiring is better than the next by more than chance."""
 
+UNKNOWN = -1
+"""For a state's number: the slot is none of the states that the server gave."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WiringReport:
@@ -35,6 +39,7 @@ class WiringReport:
         slots: The trainer's slots beside the server's states; empty: not compared.
         hypothesis: What the best wiring says of what is served.
         fix: What to write; None: nothing is to be changed, or SGLang cannot express it.
+        side: Whether the trainer's captures or the server is wrong; None: not compared.
     """
 
     draft: Draft
@@ -43,11 +48,13 @@ class WiringReport:
     slots: tuple[Slot, ...]
     hypothesis: str
     fix: str | None
+    side: Sides | None
 
     @property
     def is_suspect(self) -> bool:
-        """Whether another wiring than the served one fits better, and not by chance."""
-        return self.ranking.gain_errors > CLEAR
+        """Whether another wiring fits better, or the captures are not what the server feeds."""
+        is_wrong = self.side is not None and self.side.wrong != "neither"
+        return is_wrong or self.ranking.gain_errors > CLEAR
 
 
 def examine_wiring(
@@ -65,6 +72,7 @@ def examine_wiring(
         InputError: Something cannot be read, or does not fit.
     """
     draft = draft_of(read_checkpoint(draft_name))
+    require_eagle3(draft)
     known = None if target is None else read_target(target)
     width = draft.input_width
     if width is None:
@@ -72,16 +80,37 @@ def examine_wiring(
     samples = read_captures(captures, hidden=width)
     slots: tuple[Slot, ...] = ()
     numbers = samples[0].numbers
-    if served is not None:
-        slots = compare(samples, read_captures(served, hidden=width))
-        states = tuple(slot.state for slot in slots)
-        if None not in states:
-            numbers = tuple(state for state in states if state is not None)
     captured = _captured(draft, known)
+    fed = None if captured is None else captured.states
+    if served is not None:
+        given = read_captures(served, hidden=width)
+        slots = compare(samples, given)
+        states = tuple(UNKNOWN if slot.state is None else slot.state for slot in slots)
+        numbers = states if any(state != UNKNOWN for state in states) else None
+        if fed is not None and not set(fed) <= set(states):
+            samples, numbers = given, given[0].numbers  # what is fed is to be among those tried
+    if fed is not None and numbers is not None and not set(fed) <= set(numbers):
+        raise InputError(
+            f"SGLang feeds states {list(fed)} by the draft's config, and the captures hold "
+            f"{list(numbers)}.",
+            hint="Capture those layers too: --return-aux-hidden-state-layer-ids of the server.",
+        )
     ranking = rank(
         material_of(draft, samples, known), served_wiring(draft, samples, numbers, captured)
     )
     hypothesis, fix = _conclusion(ranking, numbers, captured, known)
+    best = ranking.ranked[0].wiring
+    is_better = ranking.gain_errors > CLEAR and best.slots != ranking.served.wiring.slots
+    side = None
+    if slots:
+        side = wrong_side(
+            slots,
+            fed=fed,
+            read=None
+            if numbers is None or not is_better
+            else tuple(numbers[slot] for slot in best.slots),
+            num_aux=draft.num_aux,
+        )
     return WiringReport(
         draft=draft,
         numbers=numbers,
@@ -89,6 +118,7 @@ def examine_wiring(
         slots=slots,
         hypothesis=hypothesis,
         fix=fix,
+        side=side,
     )
 
 
@@ -129,6 +159,8 @@ def served_wiring(
         vocabulary="offset" if any("d2t" in name for name in draft.checkpoint.tensors) else "none",
         is_tied=draft.is_tied,
         forward=Forward(
+            uses_fc=draft.num_aux != 1 or draft.input_width != draft.hidden,
+            finds_misnamed=draft.form == "speculators",  # the conversion renames them
             norms_fc=draft.fc_norm or draft.norm_before_fc,
             output="after" if draft.norm_output else "before",
             theta=draft.rope.theta,
@@ -146,6 +178,8 @@ def differences_of(best: Wiring, served: Wiring, numbers: tuple[int, ...] | None
         told.append(f"row i reads the states of token i {best.shift:+d}")
     if best.vocabulary != served.vocabulary:
         told.append(f"d2t is read as {best.vocabulary} instead of {served.vocabulary}")
+    if best.embedding != served.embedding:
+        told.append(f"the embedding of the tokens is the {best.embedding}'s")
     if best.is_tied != served.is_tied:
         told.append("the head is " + ("the target's embedding" if best.is_tied else "its own"))
     for each in fields(Forward):
@@ -158,7 +192,8 @@ def differences_of(best: Wiring, served: Wiring, numbers: tuple[int, ...] | None
 def _names(slots: tuple[int, ...], numbers: tuple[int, ...] | None) -> str:
     if numbers is None:
         return f"slots {list(slots)}"
-    return f"states {[numbers[slot] for slot in slots]}"
+    names = ("?" if numbers[slot] == UNKNOWN else str(numbers[slot]) for slot in slots)
+    return f"states [{', '.join(names)}]"
 
 
 def _conclusion(
@@ -176,7 +211,7 @@ def _conclusion(
         f"{served.accept_len_tok:.2f} on these states. Only a served run confirms it."
     )
     states = None if numbers is None else tuple(numbers[slot] for slot in best.wiring.slots)
-    if states is None or captured is None or states == captured.states:
+    if states is None or captured is None or states == captured.states or UNKNOWN in states:
         return hypothesis, None
     layers = target.layers if target is not None else None
     if list(states) != sorted(states) or layers is None:
@@ -200,12 +235,14 @@ def as_json(report: WiringReport) -> dict[str, Any]:
         "states": None if report.numbers is None else list(report.numbers),
         "hypothesis": report.hypothesis,
         "fix": report.fix,
+        "side": None if report.side is None else asdict(report.side),
         "served": _scored(ranking.served),
         "ranked": [_scored(scored) for scored in ranking.ranked[:10]],
         "margin_tok": ranking.margin_tok,
         "margin_errors": ranking.margin_errors,
         "gain_errors": ranking.gain_errors,
         "tried": ranking.tried,
+        "rows": ranking.rows_ct,
         "slots": [asdict(slot) for slot in report.slots],
     }
 

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from bench.doctor.heads import embedding_tensor, embeddings_of, read_head
+from bench.doctor.captures import LEAST_TOKENS
+from bench.doctor.heads import (
+    embedding_tensor,
+    embeddings_of,
+    read_head,
+    unserved_embedding,
+)
 from bench.doctor.reference import Forward, project, run
 from bench.draft.checkpoint import values_of, whole_values
 from bench.draft.vocabulary import vocabulary_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,10 +37,23 @@ if TYPE_CHECKING:
 STEPS: Final = 3
 MOST_ORDERS: Final = 720
 """Choices and orders of slots: all of 3 out of 9, nearly."""
+MOST_ROWS: Final = 16384
+"""Tokens tried on: a share of them is known to 0.4 points."""
+FEWEST_ROWS: Final = 512
+MOST_WORK: Final = 2**39
+"""Tokens times weights of one wiring's step, beyond which fewer tokens are taken: a head for a
+target 7168 wide (0.8 billion weights) runs on 700."""
+ORDER_ROWS: Final = 128
+"""Tokens that each choice and order of slots is tried on, to find one to start from."""
 THETAS: Final = (10000.0, 50000.0, 500000.0, 1000000.0, 0.0)
 ROUNDS: Final = 6
 
 Map = Literal["offset", "absolute", "none"]
+Tried = tuple[
+    "NDArray[np.float32]", "NDArray[np.int64]", "NDArray[np.float32]", "NDArray[np.float32] | None"
+]
+"""A sample: states [n, slots, width], token ids [n], the embeddings that are served [n, width],
+and the draft's own where it brings some that are not served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +65,8 @@ class Wiring:
         shift: Row i reads the states of token i + shift.
         vocabulary: How d2t is read.
         is_tied: Whether the target's embedding is the head.
+        embedding: Whose embedding of the tokens is read; SGLang puts the target's in the place of
+            the draft's own.
         forward: The rest.
     """
 
@@ -53,6 +74,7 @@ class Wiring:
     shift: int = 0
     vocabulary: Map = "offset"
     is_tied: bool = False
+    embedding: Literal["target", "draft"] = "target"
     forward: Forward = field(default_factory=Forward)
 
 
@@ -86,6 +108,7 @@ class Ranking:
         margin_errors: The same in standard errors, over rows.
         gain_errors: How far the best is above the served one, in standard errors.
         tried: How many wirings were run.
+        rows_ct: On how many tokens.
     """
 
     served: Scored
@@ -94,6 +117,7 @@ class Ranking:
     margin_errors: float
     gain_errors: float
     tried: int
+    rows_ct: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +126,23 @@ class Material:
 
     Attributes:
         head: The head.
-        table: The embedding's rows for `token_of` ids, as the tied head; None: not read.
-        samples: (states [n, slots, width], token ids [n], embeddings [n, width]).
+        samples: What is tried on.
         d2t: The map; None: there is none.
+        tied: The target's embedding, as the head; None: not read, or too long.
+        drafts: What was run already: by wiring, without its reading of d2t, and number of steps,
+            for each sample the head's [steps, rows] draft ids.
     """
 
     head: Head
-    samples: tuple[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]], ...]
+    samples: tuple[Tried, ...]
     d2t: NDArray[np.int64] | None
     tied: NDArray[np.float32] | None = None
+    drafts: dict[tuple[Wiring, int], tuple[NDArray[np.int32], ...]] = field(default_factory=dict)
+
+    @property
+    def rows_ct(self) -> int:
+        """Tokens that are predicted, of all samples."""
+        return sum(len(ids) - STEPS - 1 for _, ids, *_ in self.samples)
 
 
 def material_of(draft: Draft, samples: Sequence[Sample], target: Target | None) -> Material:
@@ -121,18 +153,43 @@ def material_of(draft: Draft, samples: Sequence[Sample], target: Target | None) 
     """
     files, tensor = embedding_tensor(draft, target)
     found = vocabulary_map(draft, vocab_size=None if target is None else target.vocab_size)
-    d2t = None if found.d2t is None else values_of(draft.checkpoint, found.d2t)
-    rows = tuple(
-        (sample.states, sample.token_ids, embeddings_of(sample.token_ids, files, tensor))
+    d2t = None
+    if found.d2t is not None and len(found.d2t.shape) == 1 and found.d2t.shape[0]:
+        d2t = values_of(draft.checkpoint, found.d2t)
+    head = read_head(draft, target)
+    rows = min(max(MOST_WORK // _weights_ct(head), FEWEST_ROWS), MOST_ROWS)
+    own = unserved_embedding(draft, target)
+    read = (
+        (
+            sample.states,
+            sample.token_ids,
+            embeddings_of(sample.token_ids, files, tensor),
+            None if own is None else embeddings_of(sample.token_ids, draft.checkpoint, own),
+        )
         for sample in samples
     )
     is_small = tensor.size_bytes <= 2**28
     return Material(
-        head=read_head(draft),
-        samples=rows,
+        head=head,
+        samples=tuple(_cut(read, rows)),
         d2t=None if d2t is None else d2t.astype(np.int64),
         tied=whole_values(files, tensor) if is_small else None,
     )
+
+
+def _weights_ct(head: Head) -> int:
+    """Weights that each row is multiplied by: the head's and fc's, and a layer's like them."""
+    layers = sum(3 * layer.gate.size for layer in head.layers)
+    return head.head.size + layers + (0 if head.fc is None else head.fc.size)
+
+
+def _cut(samples: Iterable[Tried], rows: int) -> Iterator[Tried]:
+    """Samples of so many tokens altogether, the last one cut."""
+    for states, ids, embeddings, own in samples:
+        if rows < LEAST_TOKENS:
+            return
+        yield states[:rows], ids[:rows], embeddings[:rows], None if own is None else own[:rows]
+        rows -= len(ids)
 
 
 def rank(material: Material, served: Wiring) -> Ranking:
@@ -160,6 +217,7 @@ def rank(material: Material, served: Wiring) -> Ranking:
         margin_errors=errors,
         gain_errors=_lead(distinct[0], first)[1],
         tried=len(done),
+        rows_ct=material.rows_ct,
     )
 
 
@@ -189,12 +247,15 @@ def _ascend(material: Material, start: Wiring, score: Callable[[Wiring], Scored]
 def _orders(material: Material, served: Wiring) -> list[Wiring]:
     """The choice and order of slots that does best at step 1: a start beside the served wiring."""
     slots = range(material.samples[0][0].shape[1])
+    fc, width = material.head.fc, material.samples[0][0].shape[2]
+    reads_ct = len(served.slots) if fc is None else fc.shape[1] // width
+    few = replace(material, samples=tuple(_cut(material.samples, ORDER_ROWS)), drafts={})
     wirings = [
         replace(served, slots=chosen, vocabulary=vocabulary)
-        for chosen in islice(permutations(slots, len(served.slots)), MOST_ORDERS)
+        for chosen in islice(permutations(slots, reads_ct), MOST_ORDERS)
         for vocabulary in _maps(material)
     ]
-    scored = [score_of(material, wiring, steps=1) for wiring in wirings]
+    scored = [score_of(few, wiring, steps=1) for wiring in wirings]
     return [max(scored, key=lambda each: each.accept_len_tok).wiring] if scored else []
 
 
@@ -204,28 +265,15 @@ def _maps(material: Material) -> tuple[Map, ...]:
 
 def _neighbours(material: Material, wiring: Wiring) -> Iterator[Wiring]:
     """Wirings that differ from one in one respect."""
-    head, way = material.head, wiring.forward
     for vocabulary in _maps(material):
         yield replace(wiring, vocabulary=vocabulary)
     for shift in (-1, 0, 1):
         yield replace(wiring, shift=shift)
     if material.tied is not None:
         yield replace(wiring, is_tied=not wiring.is_tied)
-    ways = [
-        replace(way, residual="after" if way.residual == "before" else "before"),
-        replace(way, output="after" if way.output == "before" else "before"),
-        replace(way, norms_hidden=not way.norms_hidden),
-        replace(way, norms_embedding=not way.norms_embedding),
-        *(replace(way, theta=theta) for theta in THETAS),
-        *(replace(way, scale=scale) for scale in (1.0, 8.0, 32.0)),
-    ]
-    if head.fc_norms or head.input_norm is not None:
-        ways.append(replace(way, norms_fc=not way.norms_fc))
-    if any(layer.q_norm is not None or layer.biases for layer in head.layers):
-        ways.append(replace(way, uses_extras=not way.uses_extras))
-    if head.fc is None or len(wiring.slots) == 1:
-        ways.append(replace(way, uses_fc=not way.uses_fc))
-    yield from (replace(wiring, forward=way) for way in ways)
+    if material.samples[0][3] is not None:
+        yield from (replace(wiring, embedding="target"), replace(wiring, embedding="draft"))
+    yield from (replace(wiring, forward=way) for way in _ways(material.head, wiring))
     slots = range(material.samples[0][0].shape[1])
     for place in range(len(wiring.slots)):
         for slot in slots:
@@ -234,12 +282,61 @@ def _neighbours(material: Material, wiring: Wiring) -> Iterator[Wiring]:
                 yield replace(wiring, slots=changed)
 
 
+def _ways(head: Head, wiring: Wiring) -> list[Forward]:
+    """Forward passes that differ from a wiring's in one respect."""
+    way = wiring.forward
+    ways = [
+        replace(way, residual="after" if way.residual == "before" else "before"),
+        replace(way, output="after" if way.output == "before" else "before"),
+        replace(way, norms_hidden=not way.norms_hidden),
+        replace(way, norms_embedding=not way.norms_embedding),
+        *(replace(way, theta=theta) for theta in _thetas(head)),
+        *(replace(way, scaling=whose) for whose in _scalings(head)),
+        *(replace(way, scale=scale) for scale in (1.0, 8.0, 32.0)),
+    ]
+    if head.fc_norms or head.input_norm is not None:
+        ways.append(replace(way, norms_fc=not way.norms_fc))
+    if any(layer.attention.has_extras for layer in head.layers):
+        ways.append(replace(way, uses_extras=not way.uses_extras))
+    if any(layer.is_misnamed for layer in head.layers):
+        ways.append(replace(way, finds_misnamed=not way.finds_misnamed))
+    if head.fc is None or len(wiring.slots) == 1:
+        ways.append(replace(way, uses_fc=not way.uses_fc))
+    return ways
+
+
+def _thetas(head: Head) -> tuple[float, ...]:
+    known = [rope.theta for rope in (head.rope, head.target_rope) if rope is not None]
+    return tuple(dict.fromkeys((*known, *THETAS)))
+
+
+def _scalings(head: Head) -> Iterator[Literal["own", "target", "none"]]:
+    """Whose stretching of positions can make a difference."""
+    own, target = head.rope, head.target_rope
+    if own is not None and own.is_scaled:
+        yield from ("own", "none")
+    if (
+        target is not None
+        and target.is_scaled
+        and (own is None or (own.kind, own.scaling) != (target.kind, target.scaling))
+    ):
+        yield from ("own", "target")
+
+
 # ------------------------------------------------------------------------------------ one of them
 
 
 def score_of(material: Material, wiring: Wiring, *, steps: int = STEPS) -> Scored:
-    """Run a wiring over all samples."""
-    right = [_right(material, wiring, sample, steps) for sample in material.samples]
+    """Run a wiring over all samples, or take what was run."""
+    key = (replace(wiring, vocabulary="offset"), steps)
+    if key not in material.drafts:
+        material.drafts[key] = tuple(
+            _drafts(material, wiring, sample, steps=steps) for sample in material.samples
+        )
+    right = [
+        _tokens(drafts, material, wiring) == _following(ids, steps)
+        for drafts, (_, ids, *_) in zip(material.drafts[key], material.samples, strict=True)
+    ]
     together = np.concatenate(right, axis=1)
     chained = np.cumprod(together, axis=0)
     accepted = tuple(float(share) for share in chained.mean(axis=1))
@@ -252,32 +349,39 @@ def score_of(material: Material, wiring: Wiring, *, steps: int = STEPS) -> Score
     )
 
 
-def _right(
+def _following(ids: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+    """[steps, rows]: the token that each step at each row is to predict."""
+    rows = len(ids) - steps - 1
+    return np.stack([ids[2 + step : 2 + step + rows] for step in range(steps)])
+
+
+def _drafts(
     material: Material,
     wiring: Wiring,
-    sample: tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]],
+    sample: Tried,
+    *,
     steps: int,
-) -> NDArray[np.int64]:
-    """[steps, rows]: whether each step's draft is the token that came."""
-    states, ids, embeddings = sample
+) -> NDArray[np.int32]:
+    """[steps, rows]: the draft's ids; -1 where the widths do not fit."""
+    states, ids, embeddings, own = sample
+    if wiring.embedding == "draft" and own is not None:
+        embeddings = own
     head = material.head
     rows = len(ids) - steps - 1
     places = np.clip(np.arange(rows) + wiring.shift, 0, len(ids) - 1)
     hidden = project(head, states[places][:, list(wiring.slots)], wiring.forward)
     if hidden.shape[1] != head.norm.shape[0]:
-        return np.zeros((steps, rows), dtype=np.int64)
+        return np.full((steps, rows), -1, dtype=np.int32)
     outputs = run(head, hidden, embeddings[1:], wiring.forward, steps=steps)
     vocabulary = material.tied if wiring.is_tied and material.tied is not None else head.head
-    found = []
-    for step, output in enumerate(outputs):
-        drafts = (output @ vocabulary.T).argmax(axis=-1)
-        found.append(_tokens(drafts, material, wiring) == ids[2 + step : 2 + step + rows])
-    return np.array(found, dtype=np.int64)
+    found = [(output @ vocabulary.T).argmax(axis=-1) for output in outputs]
+    return np.array(found, dtype=np.int32)
 
 
-def _tokens(drafts: NDArray[np.intp], material: Material, wiring: Wiring) -> NDArray[np.int64]:
+def _tokens(drafts: NDArray[np.int32], material: Material, wiring: Wiring) -> NDArray[np.int64]:
     ids = drafts.astype(np.int64)
     if material.d2t is None or wiring.vocabulary == "none" or wiring.is_tied:
         return ids
     mapped = material.d2t[np.minimum(ids, len(material.d2t) - 1)]
-    return mapped + ids if wiring.vocabulary == "offset" else mapped
+    mapped = mapped + ids if wiring.vocabulary == "offset" else mapped
+    return np.where(ids < 0, ids, mapped)

@@ -13,6 +13,7 @@ from bench.draft.flow import flow_of
 from bench.draft.rules import CHECKS
 from bench.draft.sources import is_folder
 from bench.draft.target import read_target
+from bench.errors import InputError
 from bench.sglang.arguments import SUPPORTED
 
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ def examine(
         InputError: A checkpoint is not there, not whole, or not in safetensors.
     """
     named = target or (None if launch is None else _local(launch.text("model_path")))
-    return examine_case(
-        case_of(
-            draft_of(read_checkpoint(draft)),
-            target=None if named is None else read_target(named),
-            launch=launch,
+    found = draft_of(read_checkpoint(draft))
+    known = None if named is None else read_target(named)
+    if known is not None and "eagle3" in (known.architecture or "").lower():
+        raise InputError(
+            f"the target {known.name} is itself a draft ({known.architecture}).",
+            hint="Give --target the model that it drafts for.",
         )
-    )
+    return examine_case(case_of(found, target=known, launch=launch))
 
 
 def _local(path: str | None) -> str | None:

@@ -138,10 +138,13 @@ class HubRepository:
         Raises:
             InputError: The hub cannot be reached, or refuses.
         """
+        end = min(offset + count, self.size_bytes(name))
         try:
-            end = min(offset + count, self.size_bytes(name))
-            found = self._files.cat_file(f"{self._id}/{name}", start=offset, end=end)
-        except (OSError, ValueError) as error:
+            # Without its cache, which reads ahead by megabytes: more than many a draft has.
+            found = self._files.cat_file(
+                f"{self._id}/{name}", start=offset, end=end, cache_type="none"
+            )
+        except Exception as error:  # noqa: BLE001  # its transport's errors have no common base
             raise _hub_failed(f"{self._id}/{name}", error) from None
         return bytes(found)
 
@@ -149,7 +152,7 @@ class HubRepository:
         if self._sizes is None:
             try:
                 found = self._files.ls(self._id, detail=True)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001  # its transport's errors have no common base
                 raise _hub_failed(self._id, error) from None
             self._sizes = {
                 str(item["name"]).rpartition("/")[2]: int(item["size"] or 0)
@@ -186,7 +189,7 @@ def open_source(asked: str) -> Source:
     if _HUB_ID.fullmatch(asked):
         return HubRepository(asked)
     raise InputError(
-        f"there is no folder {asked}.",
+        f"there is no folder {asked} that may be read.",
         hint="Give a checkpoint's folder, or a Hugging Face id (owner/name).",
     )
 

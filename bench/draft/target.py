@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TOKENIZER: Final = "tokenizer.json"
 TEMPLATE: Final = "chat_template.jinja"
+_TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _MOST_HASHED_BYTES: Final = 64 * 2**20
 _EMBEDDINGS: Final = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 
@@ -96,11 +97,19 @@ def target_of(
 
 
 def hashes_of(source: Source, names: tuple[str, ...]) -> dict[str, str]:
-    """SHA-256 of a tokenizer's files, by name; those too long to be one are left out."""
+    """SHA-256 of a tokenizer's files, by name; those too long to be one are left out.
+
+    A chat template in tokenizer_config.json, where it was kept before, counts as the file it is in
+    now.
+    """
     found: dict[str, str] = {}
     for name in (TOKENIZER, TEMPLATE):
         if name in names and (size := source.size_bytes(name)) <= _MOST_HASHED_BYTES:
             found[name] = hashlib.sha256(source.read(name, 0, size)).hexdigest()
+    if TEMPLATE not in found and _TOKENIZER_CONFIG in names:
+        template = read_json(source, _TOKENIZER_CONFIG).get("chat_template")
+        if isinstance(template, str):
+            found[TEMPLATE] = hashlib.sha256(template.encode(errors="replace")).hexdigest()
     return found
 
 

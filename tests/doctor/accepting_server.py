@@ -3,8 +3,9 @@
 import json
 import random
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
+
+from local_http import serving_on
 
 LAUNCH = (
     "--model-path tiny --speculative-algorithm EAGLE3 --speculative-draft-model-path {draft} "
@@ -110,11 +111,5 @@ class Accepting:
             def log_message(self, *arguments):
                 pass
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = Thread(target=server.serve_forever, args=(0.05,))
-            thread.start()
-            try:
-                yield f"http://127.0.0.1:{server.server_address[1]}"
-            finally:
-                server.shutdown()
-                thread.join()
+        with serving_on(Handler) as url:
+            yield url

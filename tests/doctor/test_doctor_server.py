@@ -151,6 +151,37 @@ def test_the_drafts_files_are_examined_where_they_are(doctor, tmp_path):
     assert patterns(doctor, Accepting(lambda *_: HEALTHY))[1]["files"] is None
 
 
+def test_a_weak_draft_is_served_as_it_was_trained(doctor):
+    weak = Accepting(lambda *_: (0.25, 0.3, 0.3))
+    assert patterns(doctor, weak, "--train-acc", "0.27,0.3,0.3")[0] == ["healthy"]
+    assert patterns(doctor, weak, "--train-acc", "0.7,0.6,0.5")[0] == ["wiring"]
+
+
+def test_a_server_that_fails_is_told_with_what_its_files_show(doctor, tmp_path):
+    copytree(TINY_DRAFT, tmp_path / "draft")
+    failing = Accepting(lambda *_: HEALTHY, draft=str(tmp_path / "draft"))
+    failing.fails = range(100)
+    with failing.serving() as url:
+        code, _, err = doctor(url)
+    assert (code, "all of 36 requests failed" in " ".join(err.split())) == (3, True)
+    config = json.loads((tmp_path / "draft" / "config.json").read_text())
+    config["tie_word_embeddings"] = True
+    (tmp_path / "draft" / "config.json").write_text(json.dumps(config))
+    named, told = patterns(doctor, failing)
+    assert (named, told["failed_ct"], told["groups"]) == (["failing"], 36, [])
+    assert [finding["rule"] for finding in told["files"]] == ["M16"]
+
+
+def test_files_that_are_wrong_make_a_server_suspect(doctor, tmp_path):
+    copytree(TINY_DRAFT, tmp_path / "draft")
+    config = json.loads((tmp_path / "draft" / "config.json").read_text())
+    config["norm_before_residual"] = True
+    (tmp_path / "draft" / "config.json").write_text(json.dumps(config))
+    with Accepting(lambda *_: HEALTHY, draft=str(tmp_path / "draft")).serving() as url:
+        code, out, _ = doctor(url, "--json")
+    assert (code, json.loads(out)["patterns"][0]["pattern"]) == (4, "healthy")
+
+
 def test_the_table_says_it_in_words(doctor):
     with Accepting(lambda *_: (0.19, 0.3, 0.3), simulated=True).serving() as url:
         code, out, _ = doctor(url, "--train-acc", "0.747")

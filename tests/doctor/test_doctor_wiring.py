@@ -20,7 +20,7 @@ from bench.draft.draft import draft_of
 from bench.draft.target import read_target
 from bench.errors import InputError
 
-TEXTS = json.loads(Path(__file__).with_name("tiny_texts.json").read_text())[:4]
+TEXTS = json.loads(Path(__file__).with_name("tiny_texts.json").read_text())[1:4]
 STATES = (0, 2, 4, 5, 7)
 RIGHT = Wiring(slots=(1, 2, 3), vocabulary="none")
 CLEAR = 3.0
@@ -76,13 +76,14 @@ def test_the_right_wiring_is_found_from_a_wrong_one(name, material):
 
 
 def test_an_absolute_map_is_found(material):
-    chosen = np.unique(np.concatenate([ids for _, ids, _ in material.samples]))
+    chosen = np.unique(np.concatenate([ids for _, ids, *_ in material.samples]))
     head = replace(material.head, head=material.head.head[chosen])
+    drafts = {}  # the same for both maps
     for written, told in (
         (chosen, "absolute"),
         (chosen - np.arange(len(chosen)), "offset"),
     ):
-        reduced = Material(head=head, samples=material.samples, d2t=written)
+        reduced = Material(head=head, samples=material.samples, d2t=written, drafts=drafts)
         wrong = "offset" if told == "absolute" else "absolute"
         ranking = rank(reduced, replace(RIGHT, vocabulary=wrong))
         assert ranking.ranked[0].wiring.vocabulary == told
@@ -112,9 +113,14 @@ def test_the_story_is_told(samples, tmp_path):
     report = examine_wiring(str(TINY_DRAFT), trainer, target=str(TINY_TARGET), served=server)
     assert [slot.state for slot in report.slots] == [0, 2, 4, 5]
     # What is served are states 2, 4, 5: the draft reads these best, whatever the trainer's slice.
-    assert not report.is_suspect
+    assert report.ranking.gain_errors <= CLEAR
+    assert (report.side.wrong, report.is_suspect) == ("trainer", True)
+    assert "trains on [0, 2, 4]; SGLang feeds [2, 4, 5]" in report.side.text
     assert report.ranking.served.wiring.slots == (1, 2, 3)
     blind = examine_wiring(str(TINY_DRAFT), trainer, target=str(TINY_TARGET))
+    for name, scored in (("[:-1]", blind.ranking.served), ("best", blind.ranking.ranked[0])):
+        print(f"\n{name}: accept length {scored.accept_len_tok:.2f}, top-1 {scored.top1}")
+    print(report.side.text)  # docs/draft-doctor.md gives these (pytest -s)
     assert blind.is_suspect
     assert blind.ranking.served.wiring.slots == (0, 1, 2)
     assert blind.ranking.ranked[0].wiring.slots == (1, 2, 3)
@@ -123,15 +129,38 @@ def test_the_story_is_told(samples, tmp_path):
 
 
 def test_a_wrong_layer_in_the_config_is_named_with_its_fix(samples, tmp_path):
-    copytree(TINY_DRAFT, tmp_path / "draft")
-    config = json.loads((tmp_path / "draft" / "config.json").read_text())
-    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 3, 6]}
-    (tmp_path / "draft" / "config.json").write_text(json.dumps(config))
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 3, 6]}
+    draft = changed_draft(tmp_path / "draft", eagle_config=ids)
     captures = written(tmp_path / "captures", samples)
-    report = examine_wiring(str(tmp_path / "draft"), captures, target=str(TINY_TARGET))
+    report = examine_wiring(draft, captures, target=str(TINY_TARGET))
     assert report.is_suspect
     assert "states [2, 4, 5] instead of states [2, 4, 7]" in report.hypothesis
     assert "default" in report.fix
+
+
+def changed_draft(folder, **config):
+    copytree(TINY_DRAFT, folder)
+    known = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**known, **config}))
+    return str(folder)
+
+
+def test_four_ids_of_which_three_were_trained_are_found(samples, tmp_path):
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4, 6]}
+    draft = changed_draft(tmp_path / "draft", eagle_config=ids)
+    captures = written(tmp_path / "captures", samples)
+    report = examine_wiring(draft, captures, target=str(TINY_TARGET))
+    assert report.ranking.served.accept_len_tok == 1  # SGLang would stop
+    assert "states [2, 4, 5] instead of states [2, 4, 5, 7]" in report.hypothesis
+
+
+@pytest.mark.parametrize("wrong", [{"num_attention_heads": 5}, {"num_attention_heads": "three"}])
+def test_weights_that_do_not_fit_the_config_are_told(wrong, samples, tmp_path):
+    draft = changed_draft(tmp_path / "draft", **wrong)
+    with pytest.raises(
+        InputError, match=r"num_attention_heads|num_key_value_heads|as large as its config says"
+    ):
+        examine_wiring(draft, written(tmp_path / "captures", samples), target=str(TINY_TARGET))
 
 
 def test_slots_are_recognised_by_their_states_alone(samples):

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.doctor import reference
-from bench.doctor.reference import Forward, Head, Layer, rms_norm
+from bench.doctor.attention import Attention, rms_norm
+from bench.doctor.reference import Forward, Head, Layer
 from bench.draft.checkpoint import read_checkpoint, whole_values
 
 MODELS = Path(__file__).parents[1] / "lab" / "models"
@@ -27,10 +28,9 @@ def target():
     def layer(place):
         at = f"model.layers.{place}."
         found = {name.removeprefix(at): w for name, w in weights().items() if name.startswith(at)}
-        parts = {key: found[f"self_attn.{key}_proj.weight"] for key in "qkvo"}
-        parts |= {key: found[f"mlp.{key}_proj.weight"] for key in ("gate", "up", "down")}
         return Layer(
-            **parts,
+            attention=Attention(**{k: found[f"self_attn.{k}_proj.weight"] for k in "qkvo"}),
+            **{key: found[f"mlp.{key}_proj.weight"] for key in ("gate", "up", "down")},
             input_norm=found["input_layernorm.weight"],
             hidden_norm=found["input_layernorm.weight"],
             post_norm=found["post_attention_layernorm.weight"],

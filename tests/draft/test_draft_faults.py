@@ -213,6 +213,20 @@ def test_another_tokenizer_is_suspect(tmp_path):
     assert rules_of(planted(tmp_path / "same", healthy, files=files)) == set()
 
 
+def test_another_chat_template_is_noted_wherever_it_is_kept(tmp_path):
+    theirs = (TINY_TARGET / "chat_template.jinja").read_text()
+    for kept, text in {
+        "chat_template.jinja": lambda template: template,
+        "tokenizer_config.json": lambda template: json.dumps({"chat_template": template}),
+    }.items():
+        files = tiny_draft()
+        files.others[kept] = text("{{ messages }}")
+        found = planted(tmp_path / f"other {kept}", healthy, files=files).findings
+        assert [(finding.rule, finding.level) for finding in found] == [("M20", Level.NOTE)]
+        files.others[kept] = text(theirs)
+        assert planted(tmp_path / f"same {kept}", healthy, files=files).findings == ()
+
+
 def test_a_draft_of_its_own_width_needs_its_embedding(tmp_path):
     sizes = {"hidden": 128, "inter": 256, "heads": 2, "kv": 2, "head_dim": 64, "vocab": 2048}
     files = tiny_draft()

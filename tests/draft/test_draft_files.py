@@ -5,13 +5,14 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 from draft_checkpoints import TINY_DRAFT, TINY_TARGET, tiny_draft, write_safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.draft import examine
+from bench.draft import Level, examine, launch_arguments
 from bench.draft.headers import read_header
 from bench.draft.sources import Folder
 from bench.errors import InputError
@@ -128,6 +129,37 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
         examine(str(tmp_path))
     with pytest.raises(InputError, match="is a file"):
         examine(str(tmp_path / "config.json"))
+
+
+def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    tiny_draft().write(tmp_path)
+    opened = Path.open
+
+    def forbidden(path, *arguments, **more):
+        if path.suffix == ".safetensors":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", forbidden)
+    with pytest.raises(InputError, match="Permission denied"):
+        examine(str(tmp_path))
+
+
+def test_a_target_that_is_a_draft_is_refused():
+    with pytest.raises(InputError, match="is itself a draft"):
+        examine(str(TINY_DRAFT), target=str(TINY_DRAFT))
+
+
+def test_a_model_that_is_no_draft_is_suspect_unless_it_is_to_draft_alone():
+    alone = launch_arguments("--speculative-algorithm STANDALONE")
+    eagle3 = launch_arguments("--speculative-algorithm EAGLE3 --speculative-num-steps 3")
+    assert not examine(str(TINY_TARGET)).is_clean
+    assert not examine(str(TINY_TARGET), launch=eagle3).is_clean
+    assert "form" not in {
+        finding.rule
+        for finding in examine(str(TINY_TARGET), launch=alone).findings
+        if finding.level is not Level.NOTE
+    }
 
 
 def test_shards_are_read_as_their_index_says(tmp_path):

@@ -161,7 +161,7 @@ async def test_the_wrong_algorithm_is_named_by_its_pattern(lab, training, tmp_pa
 
 
 async def wired(captures, folder):
-    return await doctor("wiring", folder, "--captures", captures[0], "--target", TARGET)
+    return await doctor("wiring", folder, "--captures", captures[0] / "0", "--target", TARGET)
 
 
 async def test_the_healthy_wiring_is_the_served_one(captures):
@@ -170,7 +170,10 @@ async def test_the_healthy_wiring_is_the_served_one(captures):
 
 
 WIRED = {
-    "one layer too late": (lambda: with_ids(2, 4, 6), "fc reads states [2, 4, 5]"),
+    "other layers": (
+        lambda: with_ids(0, 3, 6),
+        "fc reads states [2, 4, 5] instead of states [1, 4, 7]",
+    ),
     "states in another order": (states_in_another_order, "fc reads states [5, 2, 4]"),
     "the head tied": (lambda: with_config(tie_word_embeddings=True), "the head is its own"),
     "fed after the norm": (lambda: with_config(norm_output=True), "output before"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.draft.draft import LLAMA_EAGLE3, MLA_EAGLE3
-from bench.draft.findings import DraftFinding, fault, note
+from bench.draft.findings import DraftFinding, fault, note, suspect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +25,16 @@ def check_form(case: Case) -> Iterator[DraftFinding]:
     if draft.form == "speculators":
         yield _speculators(draft)
     elif draft.form == "other":
-        yield note(
+        plain = case.launch is not None and not _is_eagle(
+            case.launch.text("speculative_algorithm")
+        )
+        yield (note if plain else suspect)(
             "form",
             f"{draft.architecture or 'this checkpoint'} is no EAGLE-3 draft and no multi-token "
             "layer.",
             f"architectures {draft.settings.get('architectures')}",
-            consequence="The rules here say nothing of it.",
+            consequence="EAGLE3 cannot read it, and no rule here speaks of it. A whole model "
+            "drafts with --speculative-algorithm STANDALONE.",
             fix="Give an EAGLE-3 draft in SGLang's or speculators' form, or a model with a "
             "multi-token layer.",
         )
@@ -38,6 +42,10 @@ def check_form(case: Case) -> Iterator[DraftFinding]:
         yield _misnamed(draft)
     elif draft.form == "mtp":
         yield from _mtp(draft)
+
+
+def _is_eagle(algorithm: str | None) -> bool:
+    return algorithm is not None and algorithm.upper() in {"EAGLE", "EAGLE3", "NEXTN"}
 
 
 def _speculators(draft: Draft) -> DraftFinding:
