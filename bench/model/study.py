@@ -168,7 +168,7 @@ class StudyConclusion:
         verdict: On `best`.
         optimism: By how much the search's best figure alone is expected to flatter.
         search_gain: What the search alone said of `best`.
-        over_present: Gain of `deploy` over `present`, and its standard deviation; None without.
+        over_present: Gain of `best` over `present`, and its standard deviation; None without.
         blocks: Blocks of the final that are whole.
         cells: By cell.
         reason: Why no verdict, or why not the best, in a sentence; None when there is one.

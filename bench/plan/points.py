@@ -25,7 +25,7 @@ class Point:
 
     Attributes:
         work: The same in every arm.
-        expected: By arm; None where no cards tell.
+        expected: By arm; None where no cards tell, none for arms added later.
         stated_tok_per_s_per_user: The scenario's own expectation, for arms without another.
     """
 
@@ -37,7 +37,7 @@ class Point:
 
     def tok_per_s_per_user(self, arm: str) -> float:
         """What a user of this arm is expected to get."""
-        told = self.expected[arm]
+        told = self.expected.get(arm)
         return self.stated_tok_per_s_per_user if told is None else told.output_tok_per_s_per_user
 
 

@@ -7,10 +7,11 @@ configurations come up.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.errors import InputError, ScenarioError
-from bench.model import Plan
+from bench.model import BASELINE, Plan
 from bench.plan.arguing import check_loads, look_at
 from bench.plan.checking import check_cards, check_faults, check_options, check_workers
 from bench.plan.making import Ground, launch_of, measure_of, planned_arms
@@ -18,12 +19,13 @@ from bench.plan.points import clock_speed, points_of
 from bench.plan.ranks import check_ranks
 from bench.plan.secrets import check_secrets
 from bench.plan.selecting import Selection
+from bench.plan.servers import planned_arm
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from bench.model import Launch
-    from bench.scenario import LoadedScenario
+    from bench.scenario import Arm, LoadedScenario
 
 _ALL = Selection(arms=frozenset(), workloads=frozenset(), loads=frozenset(), pairs=frozenset())
 
@@ -86,6 +88,16 @@ def trial_ground(
         speed=clock_speed(points, scenario.sim.speed) if simulated and scenario.sim else 1,
         findings=(),
     )
+
+
+def with_arm(ground: Ground, name: str, arm: Arm) -> Ground:
+    """The ground with one more arm; what is asked of all stays as it is."""
+    loaded = ground.loaded
+    arms = {**loaded.scenario.arms, name: arm}
+    loaded = replace(loaded, scenario=loaded.scenario.model_copy(update={"arms": arms}))
+    server = ground.arms[BASELINE].server
+    planned = planned_arm(loaded, name, sim_hardware=server.hardware, template=server.template)
+    return replace(ground, loaded=loaded, arms={**ground.arms, name: planned})
 
 
 def why_refused(ground: Ground, name: str) -> str | None:

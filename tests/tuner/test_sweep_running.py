@@ -289,6 +289,26 @@ def test_leave_it_off_is_an_answer(engine, tmp_path, monkeypatch):
     assert (told.deploy, told.answer, told.verdict) == (0, "leave_off", Verdict.SLOWER)
 
 
+def test_what_is_within_noise_of_what_is_in_use_is_worth_no_change(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(STEP_MS, 2, 11.35)  # half a per cent better than three steps
+    study = read_study(run(*begin(tmp_path, TUNE + "  present: eagle3\n")))
+    told = study.conclusion
+    labels = {c.place: c.label for c in study.configurations}
+    assert (labels[told.deploy], told.answer) == ("EAGLE3 3-1-4", "keep_present")
+    assert told.verdict is Verdict.FASTER  # than no speculation
+
+
+def test_two_step_counts_are_compared_inside_one_launch_at_the_end(engine, tmp_path):
+    tune = TUNE.replace("12", "14") + "  stop: {expected_gain: 0.01}\n  adaptive: true\n"
+    study = read_study(run(*begin(tmp_path, tune)))
+    [steps] = [t for t in study.trials if t.why == "steps"]
+    assert steps.number == len(study.trials) - 1
+    told = [note for note in study.notes if "one launch" in note]
+    assert len(told) == 2  # a cell each; stand-ins write no log that tells the phases
+    labels = {c.place: c.label for c in study.configurations}
+    assert labels[study.conclusion.deploy] == "EAGLE3 3-1-4"
+
+
 def test_what_breaks_a_limit_is_not_handed_over(engine, tmp_path):
     limit_ms = (STEP_MS[2] + STEP_MS[3]) / 2  # the first token comes after one step
     tune = TUNE + f"  constraints: {{ttft_p99_ms: {limit_ms}}}\n"

@@ -42,11 +42,12 @@ def answer(study: Study) -> list[str]:
             f"The search alone said {percent(told.search_gain)} of it, of which "
             f"{percent(told.optimism).removeprefix('+')} is expected to be luck."
         )
-    if told.present is not None and told.over_present is not None and told.deploy != told.present:
+    if told.present is not None and told.over_present is not None and told.best != told.present:
         gain, sd = told.over_present
+        within = ", no more than noise" if told.deploy == told.present else ""
         sentences.append(
-            f"Over what is in use now ({label[told.present]}): {percent(gain)} "
-            f"(± {2 * sd * 100:.1f})."
+            f"{label[told.best]} over what is in use now ({label[told.present]}): "
+            f"{percent(gain)} (± {2 * sd * 100:.1f}){within}."
         )
     if told.reason is not None:
         sentences.append(f"{told.reason[0].upper()}{told.reason[1:]}.")

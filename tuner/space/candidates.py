@@ -133,7 +133,7 @@ def candidates_of(
     space, ground, names = _legal(
         loaded, space, like, simulated=simulated, sim_hardware=sim_hardware, measured=measured
     )
-    if all(c.algorithm is None for c in space.configurations):
+    if all(c.algorithm is None or c == adaptive for c in space.configurations):
         told = "; ".join(f"{reason} ({rule})" for rule, _, reason in space.illegal)
         raise loaded.rejected("tune", f"no speculative configuration is legal: {told}")
     place = {c: at for at, c in enumerate(space.configurations)}
@@ -254,8 +254,7 @@ def _require_few(loaded: LoadedScenario, axes: Axes) -> None:
     if raw > MOST_RAW:
         raise loaded.rejected(
             "tune",
-            f"{raw} raw points ({len(axes.settings)} settings) are too many; at most {MOST_RAW} "
-            "are looked at. Give fewer values",
+            f"{raw} raw points are too many; at most {MOST_RAW} are looked at. Give fewer values",
         )
 
 
@@ -307,6 +306,13 @@ def _added(loaded: LoadedScenario, server: Server, name: str) -> Configuration |
     outcome = effective(wanted, server)
     if isinstance(outcome, Illegal):
         raise loaded.rejected(f"arms.{name}", f"{outcome.reason} ({outcome.rule})")
+    if any(option == ADAPTIVE for option, _ in outcome[0].arguments):
+        raise loaded.rejected(
+            f"arms.{name}",
+            "SGLang's adaptive mode is no one draft, and cannot be weighed against others. It is "
+            "launched beside them in any case: leave this arm out of tune.present and "
+            "tune.known_good",
+        )
     return outcome[0]
 
 
@@ -355,7 +361,7 @@ def _adaptive(server: Server, axes: Axes) -> Configuration | None:
     if asked.algorithm is None or asked.algorithm.upper() not in EAGLE_FAMILY:
         return None
     outcome = effective(asked, server)
-    if isinstance(outcome, Illegal) or not outcome[0].arguments:
+    if isinstance(outcome, Illegal) or (ADAPTIVE, "true") not in outcome[0].arguments:
         return None
     return outcome[0]
 

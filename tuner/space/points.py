@@ -155,8 +155,8 @@ def effective(asked: Configuration, server: Server) -> tuple[Configuration, str]
     if not has_steps:
         asked = replace(asked, num_steps=None, eagle_topk=None)
     parsed = parse_arguments(command_line(asked, server))
-    environment = {**dict(server.environment), **dict(asked.environment)}
-    known = replace(server.known, environment=environment)
+    common = dict(server.environment)
+    known = replace(server.known, environment={**common, **dict(asked.environment)})
     outcome = effective_speculative(parsed, known)
     if isinstance(outcome, Rejection):
         return Illegal(rule=outcome.rule, reason=outcome.reason)
@@ -172,8 +172,8 @@ def effective(asked: Configuration, server: Server) -> tuple[Configuration, str]
         num_steps=outcome.num_steps if has_steps else None,
         eagle_topk=outcome.eagle_topk if has_steps else None,
         num_draft_tokens=tokens,
-        arguments=_effective_arguments(asked, parsed, outcome),
-        environment=asked.environment,
+        arguments=_effective_arguments(asked, parsed, outcome, server),
+        environment=tuple((n, v) for n, v in asked.environment if common.get(n) != v),
     )
     if asked != given:
         return configuration, f"{asked.algorithm} takes no draft steps and no topk"
@@ -185,14 +185,20 @@ WITH_DRAFT: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "DFLASH
 
 
 def _effective_arguments(
-    asked: Configuration, parsed: Mapping[str, AskedValue], outcome: EffectiveSpeculative
+    asked: Configuration,
+    parsed: Mapping[str, AskedValue],
+    outcome: EffectiveSpeculative,
+    server: Server,
 ) -> tuple[tuple[str, str], ...]:
     """The searched options that do anything, with the values that they will have."""
+    common = parse_arguments(server.arguments)
     settled = {dest: value for dest, value in outcome.values if value is not None}
     kept = []
     for option, value in asked.arguments:
         dest = next(iter(parse_arguments([option, "" if value == "true" else value])))
         if dest in outcome.without_effect or dest not in parsed:
+            continue
+        if dest in common and common[dest] == parsed[dest]:  # as the scenario has it
             continue
         becomes = settled.get(dest)
         kept.append((option, value if becomes is None else _as_word(becomes)))

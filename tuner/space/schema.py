@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 Text = Annotated[str, Field(min_length=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class _Block(BaseModel):
@@ -61,7 +62,7 @@ class Bundle(_Block):
 
     arguments: dict[Text, Word] = {}
     """SGLang's options with their values; true is a flag, null leaves an option out."""
-    environment: dict[Text, Word] = {}
+    environment: dict[VariableName, Word] = {}
     """Variables with their values; null leaves a variable out."""
 
 
@@ -106,9 +107,10 @@ class Tune(_Block):
     num_draft_tokens: Numbers = (4, 8, 16, 32)
     """--speculative-num-draft-tokens of trees; a chain's follows from its steps."""
     arguments: dict[Text, tuple[Word, ...]] = {}
-    """Further options of SGLang, each with the values to try; null: not given."""
-    environment: dict[Text, tuple[Word, ...]] = {}
-    """Environment variables, each with the values to try; null: not set."""
+    """Further options of SGLang, each with the values to try; null: as in server.arguments."""
+    environment: dict[VariableName, tuple[Word, ...]] = {}
+    """Environment variables, each with the values to try; null: as in
+    server.environment."""
     bundles: dict[Text, dict[Text, Bundle]] = {}
     """Axes whose values are several arguments and variables at once, e.g. transport: {default:
     {}, wide: {environment: {NCCL_MIN_NCHANNELS: 16}}}. The first is the present setting."""

@@ -72,7 +72,7 @@ def study_of(
             for name, value in tune.constraints.model_dump().items()
             if value is not None
         ),
-        launches_budget=search.rules.budget,
+        launches_budget=prepared.launches,
         hours_budget=prepared.hours,
         cells=tuple(
             StudyCell(workload=p.workload.name, load=p.load.label, weight=weight)
@@ -164,8 +164,9 @@ def _conclusion(search: Search, candidates: Candidates) -> StudyConclusion | Non
             f"the final is not over: {blocks} of {len(search.final.blocks)} blocks are whole, "
             "and one alone has no repeats"
         )
-    deploy, answer = _answer(told, verdict, candidates)
     present = candidates.present
+    over_present = None if present is None else knowledge.difference(told.best, present)
+    deploy, answer = _answer(told, verdict, candidates, over_present)
     return StudyConclusion(
         deploy=deploy,
         answer=answer,
@@ -179,7 +180,7 @@ def _conclusion(search: Search, candidates: Candidates) -> StudyConclusion | Non
         verdict=verdict,
         optimism=told.optimism,
         search_gain=search.search_gain(told.best, told.baseline),
-        over_present=None if present is None else knowledge.difference(deploy, present),
+        over_present=over_present,
         blocks=blocks,
         cells=_by_cell(search, knowledge, deploy),
         reason=reason,
@@ -197,16 +198,25 @@ def _whole_blocks(search: Search) -> int:
     )
 
 
-def _answer(told: Conclusion, verdict: Verdict | None, candidates: Candidates) -> tuple[int, str]:
+def _answer(
+    told: Conclusion,
+    verdict: Verdict | None,
+    candidates: Candidates,
+    over_present: tuple[float, float] | None,
+) -> tuple[int, str]:
     """What to run with, and how that is called.
 
-    A gain within the margin is worth no draft model: what is there is kept.
+    A gain within the margin is worth no draft model, and one within noise of what is in use is
+    worth no change: what is there is kept.
     """
     configurations = candidates.space.configurations
     present = candidates.present
     place = told.configuration
     if verdict is Verdict.SAME and configurations[place].algorithm is not None:
         place = told.baseline if present is None else present
+    elif verdict is Verdict.FASTER and present is not None and over_present is not None:
+        gain, sd = over_present
+        place = place if gain > CLEARLY * sd else present
     if verdict is None or verdict is Verdict.UNDECIDED:
         return place, "undecided"
     if place == present:

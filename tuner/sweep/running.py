@@ -41,6 +41,7 @@ from tuner.study.lease import (
     read_attribute,
     renewed,
 )
+from tuner.sweep.alternating import plan_alternating, told_of, write_config
 from tuner.sweep.neighbours import must_fail_too
 from tuner.sweep.policy import Proposal, Rules, Search
 from tuner.sweep.recording import accept_lengths, gain_of, study_of
@@ -62,6 +63,8 @@ SIMULATED_NOTE: Final = (
     "The simulated server and the predictor share their physics: how well predictions come out "
     "here says nothing of a real machine."
 )
+STEPS: Final = "steps"
+"""Why of the launch in which two step counts take turns: its figures are of both."""
 _NO_FIGURE: Final = "no cell of the launch has a valid figure"
 
 
@@ -151,6 +154,9 @@ class Sweep:
             )
         done: list[Proposal] = []
         for trial in self._journal.trials():
+            if trial.why == STEPS:  # it is of no configuration of the space
+                self._trials.append(trial)
+                continue
             launch = self._launch(trial)
             self._launches.append(launch)
             self._trials.append(trial)
@@ -227,6 +233,7 @@ class Sweep:
                 )
                 while (proposal := self._next()) is not None:
                     await self._trial(bench, proposal)
+                await self._alternate(bench)
             return self._published()
         except BenchError as error:
             with suppress(DiskError):
@@ -264,9 +271,9 @@ class Sweep:
         left_s = self._prepared.hours * 3600 - (clock.now_ns() - self._began_ns) / 1e9
         return max(0, math.floor(left_s / each_s))
 
-    async def _trial(self, bench: Bench, proposal: Proposal) -> None:
+    async def _trial(self, bench: Bench, proposal: Proposal, launch: Launch | None = None) -> None:
         trial = self._begun(proposal)
-        launch = self._launch(trial)
+        launch = self._launch(trial) if launch is None else launch
         self._launches.append(launch)
         self._trials.append(trial)
         self._writer.plan_launch(launch)
@@ -345,7 +352,7 @@ class Sweep:
     ) -> None:
         """Store what became of a launch, and tell the search."""
         found = self._figures(launch)
-        is_searched = trial.configuration < len(self._candidates.searched)
+        is_searched = trial.configuration < len(self._candidates.searched) and (trial.why != STEPS)
         records = [r for r in self._writer.launches() if r.ordinal == launch.ordinal]
         record = records[-1] if records else None
         ready_ns = None if record is None else record.ready_ns
@@ -386,7 +393,10 @@ class Sweep:
             trial.configuration, failure, self._candidates.space.configurations
         )
         again = isinstance(error, LoadError) or _is_of_the_moment(failure)
-        self._search.fail(proposal, why=why, again=again)
+        if proposal.why == STEPS:
+            self._search.pass_over(proposal)
+        else:
+            self._search.fail(proposal, why=why, again=again)
         if trial.configuration in self._search.excluded:
             for place in also:
                 self._search.exclude(place, because)
@@ -402,7 +412,7 @@ class Sweep:
 
     def _tell(self, trial: StudyTrial, proposal: Proposal, found: Measured) -> None:
         place = trial.configuration
-        if place >= len(self._candidates.searched):
+        if place >= len(self._candidates.searched) or trial.why == STEPS:
             self._search.pass_over(proposal)
             return
         self._search.tell(self._reading(trial, found), proposal)
@@ -417,6 +427,25 @@ class Sweep:
             at=float(trial.number),
             positions=self._positions,
         )
+
+    async def _alternate(self, bench: Bench) -> None:
+        """Compare two step counts inside one more launch, if that is wanted and one is left."""
+        if not self._prepared.tune.adaptive or any(
+            t.why == STEPS and t.state is not TrialState.STALE for t in self._trials
+        ):
+            return
+        if self._search.conclude() is None or len(self._counted()) >= self._prepared.launches:
+            return
+        planned = plan_alternating(
+            self._candidates, self._search, self._writer.folder, ordinal=len(self._trials)
+        )
+        if isinstance(planned, str):
+            self._notes.append(f"Step counts were not compared inside one launch: {planned}.")
+            return
+        write_config(self._writer.folder, planned.asked)
+        proposal = Proposal(configuration=planned.best, why=STEPS)
+        await self._trial(bench, proposal, planned.launch)
+        self._notes += told_of(planned, self._writer)
 
     # -- one launch
 
@@ -499,7 +528,7 @@ def _search_of(prepared: Prepared) -> Search:
         Predictor(points),
         configurations,
         Rules(
-            budget=prepared.launches,
+            budget=prepared.launches - (1 if tune.adaptive else 0),  # one to compare steps in
             seed=prepared.loaded.scenario.seed,
             first=candidates.known_good,
             present=candidates.present,
