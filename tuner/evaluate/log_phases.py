@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.model import RequestStatus
 from tuner.evaluate.phase_records import GAUGE, NotTold, Phase
+from tuner.evaluate.verifies import verify_steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -172,7 +173,7 @@ def _section_of(
     """The part of the log that is the cell's: with its prefills and its verify steps."""
     if any(sample.status is not RequestStatus.OK for sample in samples):
         raise NotTold("a request failed: which steps were the cell's is not known")
-    told = [sample.spec_verify_ct for sample in samples]
+    told = [verify_steps_of(sample) for sample in samples]
     counted = sum(steps or 0 for steps in told)
     if None in told or not counted:
         raise NotTold("the server does not tell the verify steps of its requests")

@@ -46,6 +46,13 @@ class Verifies:
     position_tok: tuple[int, ...]
 
 
+def verify_steps_of(sample: RequestSample) -> int | None:
+    """How many steps verified a request's tokens; the first token, a prefill's, needs none."""
+    if sample.spec_verify_ct is None and sample.output_tok == 1:
+        return 0
+    return sample.spec_verify_ct
+
+
 def verifies_of(sample: RequestSample) -> Verifies:
     """A request's verify steps, each by its event.
 
@@ -58,7 +65,8 @@ def verifies_of(sample: RequestSample) -> Verifies:
     name = f"request {sample.index}"
     if sample.status is not RequestStatus.OK or sample.sent_ns is None:
         raise NotTold(f"{name} failed ({sample.status.value}): its verify steps are not known")
-    steps, total = sample.spec_verify_ct, sample.spec_num_correct_drafts
+    steps, total = verify_steps_of(sample), sample.spec_num_correct_drafts
+    total = 0 if total is None and steps == 0 else total
     if steps is None or total is None:
         raise NotTold(f"the server does not tell the verify steps of {name}")
     if sample.num_retractions:
@@ -87,7 +95,7 @@ def verifies_of(sample: RequestSample) -> Verifies:
 
 
 def _fits(sample: RequestSample, correct: Sequence[int], made: Sequence[int]) -> bool:
-    if sum(correct) != sample.spec_num_correct_drafts or min(correct, default=0) < 0:
+    if sum(correct) != (sample.spec_num_correct_drafts or 0) or min(correct, default=0) < 0:
         return False
     if correct and made[-1] > correct[-1] + 1:
         return False

@@ -262,7 +262,9 @@ def _alike(drafts: Drafts) -> Array:
     eagle = same & drafts.eagle
     trees = eagle & (drafts.topk[:, None] > 1) & (drafts.topk > 1)
     steps = _near(drafts.steps, 3.0)
-    near = steps * _near(_log2(drafts.topk), 1.0) * _near(_log2(drafts.tokens), 1.2)
+    # Branches that there is no room for change nothing: 3-4-4 is much like 3-2-4.
+    branches = np.minimum(drafts.topk, 1 + _width(drafts))
+    near = steps * _near(_log2(branches), 1.0) * _near(_log2(drafts.tokens), 1.2)
     cov = CHAIN_SD**2 * eagle * steps + TREE_SD**2 * trees * (0.5 + 0.5 * near)
     cov = cov + OTHER_SD**2 * (same & ~drafts.eagle) * (0.5 + 0.5 * near)
     alike: Array = cov + 1e-8 * np.eye(len(drafts.steps))
@@ -280,7 +282,7 @@ def _near(values: NDArray[np.int64] | Array, length: float) -> Array:
     return kernel
 
 
-def _log2(values: NDArray[np.int64]) -> Array:
+def _log2(values: NDArray[np.int64] | Array) -> Array:
     logs: Array = np.log2(np.maximum(values, 1))
     return logs
 

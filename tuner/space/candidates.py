@@ -111,6 +111,7 @@ def candidates_of(
             "simulated GPUs have no memory to read. Leave it out: "
             "--set tune.constraints.memory_headroom_gib=null",
         )
+    _require_objective(loaded, tune, simulated=simulated)
     arms = planned_arms(loaded, sim_hardware=sim_hardware)
     like = _like(loaded, tune)
     server = _server(loaded, arms, like, simulated=simulated)
@@ -133,6 +134,7 @@ def candidates_of(
     space, ground, names = _legal(
         loaded, space, like, simulated=simulated, sim_hardware=sim_hardware, measured=measured
     )
+    # The adaptive mode is only launched beside the others.
     if all(c.algorithm is None or c == adaptive for c in space.configurations):
         told = "; ".join(f"{reason} ({rule})" for rule, _, reason in space.illegal)
         raise loaded.rejected("tune", f"no speculative configuration is legal: {told}")
@@ -153,6 +155,21 @@ def candidates_of(
         default=_default(place, server, axes),
         adaptive=None if adaptive is None else place.get(adaptive),
     )
+
+
+def _require_objective(loaded: LoadedScenario, tune: Tune, *, simulated: bool) -> None:
+    """Raise for an objective that no launch here could have a figure of."""
+    if tune.objective == "energy" and simulated:
+        raise loaded.rejected(
+            "tune.objective", "simulated GPUs draw no power. Take tok_per_s to rehearse"
+        )
+    slo = loaded.scenario.slo
+    if tune.objective == "goodput" and (slo.ttft_ms, slo.tpot_ms, slo.e2e_ms) == (None,) * 3:
+        raise loaded.rejected(
+            "tune.objective",
+            "goodput counts requests within the slo, and the scenario has none. Add e.g. "
+            "slo: {ttft_ms: 1000, tpot_ms: 50}",
+        )
 
 
 # --------------------------------------------------------------------------------- what is common

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import clock
-from bench.errors import StoreError
+from bench.errors import InputError, StoreError
 from bench.plan.trials import trial_launch, trial_plan
 from bench.provenance import fingerprint, redact_argv, redact_text
 from bench.runner.inputs import require_inputs, require_keys
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tuner.space.candidates import Candidates
     from tuner.space.schema import Tune
 
+LEAST_LAUNCHES: Final = 4  # the baseline, one other, and both once more
 STUDY_KEY: Final = "study"
 """In a manifest's plan arguments: the run is a study's."""
 
@@ -107,9 +108,23 @@ def prepare(asked: Asked) -> Prepared:
     candidates = candidates_of(
         loaded, tune, simulated=asked.simulated, sim_hardware=asked.sim_hardware
     )
+    prepared = Prepared(asked=asked, loaded=loaded, tune=tune, candidates=candidates)
+    _require_hours(prepared)
     if asked.sim_hardware is None:  # what goes through NCCL is known of the scenario's own
-        candidates = without_idle_settings(candidates, loaded)
-    return Prepared(asked=asked, loaded=loaded, tune=tune, candidates=candidates)
+        return replace(prepared, candidates=without_idle_settings(candidates, loaded))
+    return prepared
+
+
+def _require_hours(prepared: Prepared) -> None:
+    """Raise for hours that are not enough for the fewest launches of a sweep."""
+    hours, each_s = prepared.hours, prepared.launch_s
+    if hours is not None and hours * 3600 < LEAST_LAUNCHES * each_s:
+        raise InputError(
+            f"{hours:g} h are not enough: a launch takes about {each_s:.0f} s, and a sweep has at "
+            f"least {LEAST_LAUNCHES}.",
+            hint=f"Give at least {LEAST_LAUNCHES * each_s / 3600:.2g} h: --hours or "
+            "tune.budget.hours.",
+        )
 
 
 def start_sweep(prepared: Prepared, out: Path, *, command_line: Sequence[str]) -> RunWriter:

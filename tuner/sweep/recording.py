@@ -160,10 +160,9 @@ def _conclusion(search: Search, candidates: Candidates) -> StudyConclusion | Non
     verdict: Verdict | None = told.verdict if blocks >= 2 else None
     reason = None
     if verdict is None:
-        reason = (
-            f"the final is not over: {blocks} of {len(search.final.blocks)} blocks are whole, "
-            "and one alone has no repeats"
-        )
+        of = f"of the final's {len(search.final.blocks)} blocks"
+        whole = {0: f"none {of} is whole", 1: f"only one {of} is whole"}[blocks]
+        reason = f"{whole}, and a verdict needs two"
     present = candidates.present
     over_present = None if present is None else knowledge.difference(told.best, present)
     deploy, answer = _answer(told, verdict, candidates, over_present)

@@ -47,7 +47,7 @@ from tuner.sweep.policy import Proposal, Rules, Search
 from tuner.sweep.recording import accept_lengths, gain_of, study_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bench.model import Launch, Plan
@@ -65,15 +65,25 @@ SIMULATED_NOTE: Final = (
 )
 STEPS: Final = "steps"
 """Why of the launch in which two step counts take turns: its figures are of both."""
-_NO_FIGURE: Final = "no cell of the launch has a valid figure"
+_NO_FIGURE: Final = {
+    "goodput": "no cell of the launch has requests within the slo",
+    "energy": "in no cell of the launch was the GPUs' power read",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarting:
-    """A launch of the study begins."""
+    """A launch of the study begins.
+
+    Attributes:
+        trial: The launch.
+        label: Of its configuration.
+        cut_off: How many launches before it were cut off: they count beside the budget.
+    """
 
     trial: StudyTrial
     label: str
+    cut_off: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +158,13 @@ class Sweep:
         if stale:
             self._on_event(
                 Noted(
-                    text=f"launch {stale[0].number} was cut off ({stale[0].failure}); what it "
+                    text=f"launch {stale[0].number + 1} was cut off ({stale[0].failure}); what it "
                     "had not finished is measured again"
                 )
             )
         done: list[Proposal] = []
-        for trial in self._journal.trials():
+        trials = self._journal.trials()
+        for at, trial in enumerate(trials):
             if trial.why == STEPS:  # it is of no configuration of the space
                 self._trials.append(trial)
                 continue
@@ -172,23 +183,44 @@ class Sweep:
                 continue
             done.append(proposal)
             if trial.state is TrialState.FAILED:
-                self._search.fail(
-                    proposal,
-                    why=trial.failure or "it failed",
-                    also=trial.also_excluded,
-                    again=_is_of_the_moment(trial.failure_class),
-                )
+                self._fail_as_then(trial, proposal, trials[at + 1 :])
             else:
                 self._tell(trial, proposal, self._figures(launch))
         final = self._journal.final()
         self._search.take_up(None if final is None else _final_of(final), done)
 
+    def _fail_as_then(
+        self, trial: StudyTrial, proposal: Proposal, later: Sequence[StudyTrial]
+    ) -> None:
+        """Tell the search of a failure of an earlier sitting, with what followed from it."""
+        if trial.configuration == 0:  # what was wrong with it may be mended by now
+            self._search.pass_over(proposal)
+            return
+        retried = any(
+            t.configuration == trial.configuration and t.state is not TrialState.STALE
+            for t in later
+        )
+        again = (
+            retried or _is_of_the_moment(trial.failure_class) or self._has_run(trial.configuration)
+        )
+        self._search.fail(proposal, why=trial.failure or "it failed", again=again)
+        is_asked_again = trial.configuration not in self._search.excluded
+        if is_asked_again and (retried or proposal.block is not None):
+            self._search.ask()  # the answer is behind us, or among what the final still lacks
+        if trial.also_excluded:
+            failure = FailureClass(trial.failure_class) if trial.failure_class else None
+            _, because = must_fail_too(
+                trial.configuration, failure, self._candidates.space.configurations
+            )
+            for place in trial.also_excluded:
+                self._search.exclude(place, because)
+
     def _of_stale(self, trial: StudyTrial, proposal: Proposal, launch: Launch) -> list[Proposal]:
         """What a launch that was cut off had finished counts, as far as it goes."""
         found = self._figures(launch)
-        if not found.has_value:
-            return []
         whole = all(value is not None for value in found.value)
+        if not found.has_value or not (whole or self._search.readings):
+            return []  # a first baseline must be whole: the others are held against it
         self._trials[-1] = replace(
             trial,
             value=found.value,
@@ -198,7 +230,7 @@ class Sweep:
             breaks=found.breaks,
         )
         self._tell(trial, proposal if whole else replace(proposal, block=None), found)
-        return [replace(proposal, measured=whole)]
+        return [replace(proposal, measured=True)]
 
     # -- going on
 
@@ -206,7 +238,8 @@ class Sweep:
         """Launch what is worth a launch, then hold the final, and publish.
 
         Returns:
-            The published folder.
+            The study's folder: published, unless the launches or hours were spent before any final,
+            so that it can be taken up with more.
 
         Raises:
             Interrupted: Ctrl-C or TERM.
@@ -243,6 +276,8 @@ class Sweep:
 
     def _next(self) -> Proposal | None:
         self._search.limit(len(self._counted()) + self._launches_left())
+        if self._search.final is None and self._nothing_left():
+            return None
         proposal = self._search.ask()
         if self._search.final is not None and self._journal.final() is None:
             self._journal.put_final(msgspec.to_builtins(self._search.final))
@@ -253,6 +288,11 @@ class Sweep:
                 hint="`bench run SCENARIO --only arm=baseline` shows what is wrong with it.",
             )
         return proposal
+
+    def _nothing_left(self) -> bool:
+        """Whether all but the baseline failed or break a limit: there is nothing to compare."""
+        others = range(1, len(self._candidates.searched))
+        return bool(self._search.readings) and all(at in self._search.excluded for at in others)
 
     def _counted(self) -> list[StudyTrial]:
         return [t for t in self._trials if t.state is not TrialState.STALE]
@@ -268,7 +308,8 @@ class Sweep:
         ]
         speed = self._candidates.ground.speed
         each_s = float(np.mean(took)) if took else self._prepared.launch_s * speed
-        left_s = self._prepared.hours * 3600 - (clock.now_ns() - self._began_ns) / 1e9
+        elapsed_s = (clock.now_ns() - self._began_ns) / 1e9  # a simulation's run faster
+        left_s = self._prepared.hours * 3600 * speed - elapsed_s
         return max(0, math.floor(left_s / each_s))
 
     async def _trial(self, bench: Bench, proposal: Proposal, launch: Launch | None = None) -> None:
@@ -279,7 +320,8 @@ class Sweep:
         self._writer.plan_launch(launch)
         self._record("running")
         label = self._candidates.space.configurations[trial.configuration].label
-        self._on_trial(TrialStarting(trial=trial, label=label))
+        cut_off = len(self._trials) - len(self._counted())
+        self._on_trial(TrialStarting(trial=trial, label=label, cut_off=cut_off))
         began_ns = clock.now_ns()
         error: BenchError | None = None
         try:
@@ -388,11 +430,21 @@ class Sweep:
         self, trial: StudyTrial, proposal: Proposal, error: BenchError | None
     ) -> StudyTrial:
         failure: FailureClass | None = getattr(error, "failure_class", None)
-        why = _NO_FIGURE if error is None else str(error).splitlines()[0]
+        none = "no cell of the launch has a valid figure"
+        why = (
+            _NO_FIGURE.get(self._prepared.tune.objective, none)
+            if error is None
+            else str(error).splitlines()[0]
+        )
         also, because = must_fail_too(
             trial.configuration, failure, self._candidates.space.configurations
         )
-        again = isinstance(error, LoadError) or _is_of_the_moment(failure)
+        also = tuple(place for place in also if not self._has_run(place))
+        again = (
+            isinstance(error, LoadError)
+            or _is_of_the_moment(failure)
+            or self._has_run(trial.configuration)
+        )
         if proposal.why == STEPS:
             self._search.pass_over(proposal)
         else:
@@ -409,6 +461,10 @@ class Sweep:
             failure=why,
             also_excluded=also,
         )
+
+    def _has_run(self, place: int) -> bool:
+        """Whether a configuration was measured before: then a failure is no fault of its own."""
+        return any(reading.configuration == place for reading in self._search.readings)
 
     def _tell(self, trial: StudyTrial, proposal: Proposal, found: Measured) -> None:
         place = trial.configuration
@@ -497,6 +553,11 @@ class Sweep:
     def _published(self) -> Path:
         if not any(t.state is TrialState.MEASURED for t in self._trials):
             raise ServerError("no launch was measured.", hint="`tuner show` tells why of each.")
+        spent = len(self._counted()) >= self._search.budget
+        if self._search.conclude() is None and spent and not self._nothing_left():
+            self._record("interrupted")
+            self._writer.mark("interrupted")
+            return self._writer.folder
         self._record("complete")
         return publish(self._plan(), self._writer, self._failures, compared=False)
 
