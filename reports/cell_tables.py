@@ -69,7 +69,12 @@ def cell_table(measurements: Sequence[Measurement]) -> Table | None:
         Column(name="status", label="status", numeric=False),
     )
     rows = tuple(_cell_row(m) for m in measurements)
-    table = Table(name="cells", caption="Every cell", columns=(*PLACE, *columns), rows=rows)
+    table = Table(
+        name="cells",
+        caption="A row a cell, in the order measured",
+        columns=(*PLACE, *columns),
+        rows=rows,
+    )
     return without_empty_columns(table, ("load", "arm", "output_tok_per_s", "status"))
 
 

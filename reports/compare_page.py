@@ -112,12 +112,25 @@ def _answer(changes: Sequence[Change]) -> list[str]:
             [f"{len(decided) - 6} more changes are in the table."] if len(decided) > 6 else []
         )
     if any(c.verdict is not None for c in changes):
-        same = sum(c.verdict is Verdict.SAME for c in changes)
-        rest = sum(c.verdict is Verdict.UNDECIDED for c in changes)
-        undecided = f", {rest} undecided" if rest else ""
-        return [f"No change can be told: {same} of {len(changes)} cells are the same{undecided}."]
+        return [_unchanged(changes)]
     reasons = "; ".join(dict.fromkeys(c.reason for c in changes if c.reason))
     return [f"There is no verdict: {reasons}."]
+
+
+def _unchanged(changes: Sequence[Change]) -> str:
+    """How many cells are the same or undecided, and how far apart the runs lie at most."""
+    counts = {
+        "the same": sum(c.verdict is Verdict.SAME for c in changes),
+        "undecided": sum(c.verdict is Verdict.UNDECIDED for c in changes),
+        "without a verdict": sum(c.verdict is None for c in changes),
+    }
+    told = [f"{count} {words}" for words, count in counts.items() if count]
+    ratios = [c.ratio for c in changes if c.ratio is not None]
+    span = f"after / before is {min(ratios):.3f} to {max(ratios):.3f}"
+    if len(told) == 1 and counts["the same"]:
+        return f"Nothing changed: all {len(changes)} cells are the same; {span}."
+    cells = f"{len(changes)} cell{'s' if len(changes) != 1 else ''}"
+    return f"No change can be told: of {cells} {', '.join(told)}; {span}."
 
 
 def _sentence(c: Change) -> str:
@@ -168,7 +181,11 @@ def _changes(
     shown = without_empty_columns(table, kept)
     if figure is None:
         return (shown,)
-    note = "Bars are 95 % intervals (Welch) over the launches of both runs."
+    note = (
+        "Bars are 95 % intervals (Welch) over the launches of both runs."
+        if any(c.ci95_low is not None for c in changes)
+        else "There are no intervals: these take several launches in each run."
+    )
     drawing = Drawing(name="changes", title="After / before", note=note, figure=figure, wide=True)
     return (drawing, shown)
 
@@ -191,7 +208,7 @@ def _change_row(c: Change) -> tuple[Value, ...]:
 
 def _factors(changes: Sequence[Change]) -> tuple[Block, ...]:
     def percent(value: float | None) -> Value:
-        shown = "–" if value is None else f"{100 * value:+.1f} %"
+        shown = "–" if value is None else f"{round(100 * value, 1) + 0.0:+.1f} %".replace("-", "−")
         return Value(text=shown, raw=value)
 
     table = Table(
@@ -263,7 +280,7 @@ def _speedups(a: StoredRun, b: StoredRun) -> Block:
     ]
     if not rows:
         return "No arm was compared with the baseline in both runs."
-    return Table(
+    table = Table(
         name="speedups",
         caption="Speedup over each run's own baseline",
         columns=(
@@ -275,3 +292,4 @@ def _speedups(a: StoredRun, b: StoredRun) -> Block:
         ),
         rows=tuple(rows),
     )
+    return without_empty_columns(table, ("load", "arm"))

@@ -40,9 +40,9 @@ def _remark(
     first = members[0]
     where = list(
         dict.fromkeys(places.get(f.cell_id, f.cell_id) for f in members if f.cell_id is not None)
-    )
+    ) or list(dict.fromkeys(f.arm for f in members if f.arm is not None))
     shown = "; ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
-    told = list(dict.fromkeys(f.message for f in members))
+    told = list(dict.fromkeys(_sentence(f.message) for f in members))
     several = told[:3] if first.cell_id is None else told[:1]
     more = f" (the first of {len(told)} such)" if len(told) > len(several) else ""
     return Remark(
@@ -50,5 +50,12 @@ def _remark(
         title=f"{severity.upper()} {kind.replace('_', ' ')}",
         text=" ".join(several) + more,
         advice=first.advice,
-        where=shown or (first.arm or ""),
+        where=shown,
     )
+
+
+def _sentence(message: str) -> str:
+    """A message as a sentence of its own: an option's or a file's name stays as it is."""
+    word = message.partition(" ")[0]
+    begun = message[:1].upper() + message[1:] if word.isalpha() else message
+    return begun if begun.endswith((".", "!", "?", "…")) else f"{begun}."

@@ -8,6 +8,7 @@ from bench.model import BASELINE, CellStatus, Verdict
 from bench.store import faults_of
 from bench.store.study import STUDY
 from reports import plots
+from reports.acceptance_section import acceptance_blocks
 from reports.blocks import (
     Column,
     Drawing,
@@ -24,7 +25,6 @@ from reports.cell_tables import cell_table, failure_blocks
 from reports.configuration import configuration_blocks
 from reports.findings import finding_remarks
 from reports.run_sections import (
-    acceptance_blocks,
     energy_blocks,
     latency_blocks,
     limit_blocks,
@@ -35,7 +35,7 @@ from reports.run_sections import (
 from reports.samples import request_views
 from reports.study_page import STUDY_PAGE
 from reports.view import arm_numbers, arms_of, comparisons_at, load_order, places_of, pooled
-from reports.wording import answer_sentences, interval, metric_words, number
+from reports.wording import answer_sentences, crossover, interval, metric_words, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -144,7 +144,7 @@ def _speedup(stored: StoredRun, numbers: Mapping[str, int]) -> list[Block | None
     figure = plots.draw_speedup(stored, numbers)
     blocks: list[Block | None] = []
     if figure is not None:
-        note = "Bars are 95 % intervals over pairs of launches; hollow marks are not VALID."
+        note = _speedup_note(stored)
         blocks.append(
             Drawing(
                 name="speedup",
@@ -165,6 +165,25 @@ def _speedup(stored: StoredRun, numbers: Mapping[str, int]) -> list[Block | None
     else:
         blocks.append("There is no speedup: no arm was measured beside the baseline.")
     return blocks
+
+
+def _speedup_note(stored: StoredRun) -> str:
+    """What the figure's marks mean, of those that it has."""
+    shown = [c for c in stored.comparisons if c.speedup is not None]
+    if any(c.ci95_low is not None for c in shown):
+        told = "Bars are 95 % intervals over pairs of launches"
+    else:
+        told = "There are no intervals: these take several pairs of launches"
+    hollow = any(c.status is not CellStatus.VALID for c in shown)
+    crosses = any(
+        crossover(comparisons_at(stored, arm, workload)) is not None
+        for arm, workload in dict.fromkeys((c.arm, c.workload) for c in shown)
+    )
+    marks = [
+        *(["hollow marks are not VALID"] if hollow else []),
+        *(["a dotted line is where an arm begins or ceases to pay"] if crosses else []),
+    ]
+    return "; ".join([told, *marks]) + "."
 
 
 def _ordered(stored: StoredRun) -> list[Comparison]:

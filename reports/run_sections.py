@@ -1,10 +1,10 @@
-"""The sections of a run's page that say why: step costs, limits, acceptance, latency, time."""
+"""The sections of a run's page that say why: step costs, limits, latency, time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.model import BASELINE, CellStatus
+from bench.model import CellStatus
 from reports import plots
 from reports.blocks import (
     Column,
@@ -19,7 +19,6 @@ from reports.blocks import (
 from reports.expectation import expectations_of
 from reports.plots.speed import MOST_BARS
 from reports.timeline import cell_spans, has_gpu_readings, timeline_rows
-from reports.view import summed_histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from reports.view import Place, Pooled
 
 MOST_LATENCYPLACES = 4
-MOST_HISTOGRAMS = 8  # arms whose bars stand side by side
 _BREAK_EVEN = (
     "Speculation pays where a step accepts more tokens than it costs in steps of the baseline: "
     "the bar must pass the line."
@@ -49,13 +47,15 @@ PLACE = (
 )
 
 
-def _where(p: Pooled) -> tuple[Value, ...]:
+def where_cells(p: Pooled) -> tuple[Value, ...]:
+    """The first three values of a row of `place_table`."""
     return (text(p.place.workload), text(p.place.load), text(p.arm, tone=TONES[p.status]))
 
 
-def _table(
+def place_table(
     name: str, caption: str, columns: tuple[Column, ...], rows: Sequence[tuple[Value, ...]]
 ) -> Table:
+    """A table with a row an arm at a place; empty columns are left out."""
     table = Table(name=name, caption=caption, columns=(*PLACE, *columns), rows=tuple(rows))
     return without_empty_columns(table, ("load", "arm"))
 
@@ -93,7 +93,7 @@ def why_blocks(
     )
     rows = [
         (
-            *_where(p),
+            *where_cells(p),
             figure_number(p.accept_len_tok, 2),
             figure_number(p.cycle_ms, 2),
             figure_number(p.output_tok_per_s_per_user, 1),
@@ -106,7 +106,7 @@ def why_blocks(
         told = any(p.prefill_share is not None or p.queue_share is not None for p in cells)
         shares = "; prefill and queue as shares of end-to-end time" if told else ""
         caption = f"The cost of a step, and what a user gets{shares}. {_MARKED}"
-        blocks.append(_table("why", caption, columns, rows))
+        blocks.append(place_table("why", caption, columns, rows))
     if cells and all(p.queue_share is None and p.prefill_share is None for p in cells):
         blocks.append("The server told no times in queue and prefill, so neither share is known.")
     return blocks
@@ -155,7 +155,7 @@ def _limit_table(cells: Sequence[Pooled], expectations: Expectations) -> Table:
     )
     rows = [
         (
-            *_where(p),
+            *where_cells(p),
             figure_number(p.output_tok_per_s, 1),
             figure_number(model := expectations.get((p.arm, p.place)), 1),
             figure_number(p.limit_tok_per_s, 1),
@@ -164,7 +164,7 @@ def _limit_table(cells: Sequence[Pooled], expectations: Expectations) -> Table:
         )
         for p in cells
     ]
-    return _table("limit", "Measured, expected by the model, and the limit", columns, rows)
+    return place_table("limit", "Measured, expected by the model, and the limit", columns, rows)
 
 
 def _share_of(part: float | None, whole: float | None) -> float | None:
@@ -187,97 +187,6 @@ def tradeoff_blocks(
             wide=len({p.place.workload for p in cells}) > 1,
         )
     ]
-
-
-def acceptance_blocks(
-    stored: StoredRun,
-    cells: Sequence[Pooled],
-    views: RequestViews,
-    numbers: Mapping[str, int],
-) -> list[Block]:
-    """By position, histogram, along the output, by workload."""
-    arms = [arm for arm in numbers if arm != BASELINE]
-    if not arms or not cells:
-        return []
-    summed = {arm: summed_histogram([p.histogram for p in cells if p.arm == arm]) for arm in arms}
-    histograms = {arm: h for arm, h in summed.items() if h}
-    at_least = {
-        arm: [sum(h[k:]) / sum(h) for k in range(1, len(h))]
-        for arm, h in histograms.items()
-        if len(h) > 1
-    }
-    blocks: list[Block] = []
-    simulated = stored.simulated
-    figure = plots.draw_acceptance(at_least, numbers, simulated=simulated)
-    if figure is not None:
-        note = "Share of verify steps that accepted at least this many draft tokens."
-        title = "Acceptance by position"
-        blocks.append(Drawing(name="acceptance", title=title, note=note, figure=figure))
-    barred = dict(list(histograms.items())[:MOST_HISTOGRAMS])
-    figure = plots.draw_histogram(barred, numbers, simulated=simulated)
-    if figure is not None:
-        note = "Share of verify steps by what they accepted; all workloads and loads together."
-        if len(barred) < len(histograms):
-            note += f" The first {len(barred)} of {len(histograms)} arms."
-        title = "Accepted draft tokens a step"
-        blocks.append(Drawing(name="histogram", title=title, note=note, figure=figure))
-    blocks += _along(stored, cells, views, numbers)
-    if not histograms:
-        blocks.append(
-            "The server told no histogram of accepted drafts, so acceptance by position is not "
-            "known (SGLang reports it with `return_meta_info`; docs/metrics.md)."
-        )
-    rows = [
-        (*_where(p), figure_number(p.accept_len_tok, 3), *_positions(p))
-        for p in cells
-        if p.accept_len_tok is not None
-    ]
-    if rows:
-        deepest = max(len(row) for row in rows)
-        padded = [row + (text(None),) * (deepest - len(row)) for row in rows]
-        columns = (
-            Column(name="accept_len_tok", label="accept length"),
-            *(
-                Column(name=f"accept_at_{k}", label=f"≥ {k}")
-                for k in range(1, deepest - len(PLACE))
-            ),
-        )
-        caption = "Accept length, and the share of steps that accepted at least k draft tokens"
-        blocks.append(_table("acceptance", caption, columns, padded))
-    return blocks
-
-
-def _positions(p: Pooled) -> tuple[Value, ...]:
-    return tuple(share(value, 1) for value in p.accept_at_position or ())
-
-
-def _along(
-    stored: StoredRun,
-    cells: Sequence[Pooled],
-    views: RequestViews,
-    numbers: Mapping[str, int],
-) -> list[Block]:
-    """Along the output, at the place whose speculative arms have the longest answers."""
-    reach: dict[Place, float] = {}
-    for (arm, place), along in views.along_output.items():
-        if arm != BASELINE:
-            reach[place] = max(reach.get(place, 0.0), float(along.tok[-1]))
-    if not reach:
-        return []
-    place = max(reach, key=lambda p: reach[p])
-    chosen = {
-        arm: views.along_output[arm, place]
-        for arm in numbers
-        if arm != BASELINE and (arm, place) in views.along_output
-    }
-    figure = plots.draw_along_output(chosen, numbers, simulated=stored.simulated)
-    if figure is None:
-        return []
-    several = len({p.place for p in cells}) > 1
-    at = f" ({place.workload}, load {place.load})" if several else ""
-    note = "An event is a step, unless the server joined several; the first and last are left out."
-    title = f"Tokens an event along the output{at}"
-    return [Drawing(name="along-output", title=title, note=note, figure=figure)]
 
 
 def latency_blocks(
@@ -356,7 +265,7 @@ def energy_blocks(stored: StoredRun, cells: Sequence[Pooled]) -> list[Block]:
     """Joules a token."""
     rows = [
         (
-            *_where(p),
+            *where_cells(p),
             figure_number(p.energy_j_per_output_tok, 3),
             share(min((m.energy_coverage or 0.0) for m in p.cells)),
         )
@@ -369,4 +278,4 @@ def energy_blocks(stored: StoredRun, cells: Sequence[Pooled]) -> list[Block]:
         Column(name="energy_j_per_output_tok", label="J a token"),
         Column(name="energy_coverage", label="of the window"),
     )
-    return [_table("energy", "GPU energy a generated token", columns, rows)]
+    return [place_table("energy", "GPU energy a generated token", columns, rows)]

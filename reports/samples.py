@@ -17,7 +17,7 @@ from bench.errors import StoreError
 from reports.view import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -28,8 +28,11 @@ QUANTILES = np.linspace(0.0, 1.0, 201)
 OUTPUT_BIN_TOK = 32
 MOST_GAPS = 200_000  # kept of one arm at one place; beyond, every second, third … batch's
 _BATCH = 2048
+_CATEGORY = r"^generated-\d+-(?P<category>\w+)$"  # docs/prompts.md
+_DAMAGED = "Bring it back from a copy; once it is moved away a page is made of the rest."
 _COLUMNS = (
     "cell_id",
+    "prompt_id",
     "phase",
     "status",
     "slot",
@@ -85,11 +88,14 @@ class RequestViews:
         along_output: By arm and place; only where running counts of tokens were given.
         acceptance: By launch: (end of the request in ns, correct drafts, verify steps), shape
             (requests, 3).
+        categories: By arm, workload and category of a generated prompt: (requests, correct drafts,
+            verify steps), over all loads.
     """
 
     latencies: dict[tuple[str, Place], Latencies]
     along_output: dict[tuple[str, Place], AlongOutput]
     acceptance: dict[str, NDArray[np.int64]]
+    categories: dict[tuple[str, str, str], tuple[int, int, int]]
 
 
 @dataclass(slots=True)
@@ -117,20 +123,30 @@ def request_views(stored: StoredRun) -> RequestViews:
     }
     gathered: dict[tuple[str, Place], _Gathered] = {}
     acceptance: dict[str, list[NDArray[np.int64]]] = {}
+    categories: dict[tuple[str, str, str], tuple[int, int, int]] = {}
     for cell_id, batch in _batches(stored.folder / "samples.parquet"):
         if cell_id not in cells:
             continue
         arm, place, launch_id = cells[cell_id]
         _gather(gathered.setdefault((arm, place), _Gathered()), batch)
-        accepted = _accepted(batch)
+        accepted, prompt_ids = _accepted(batch)
         if accepted.size:
             acceptance.setdefault(launch_id, []).append(accepted)
+        for category, counts in _by_category(accepted, prompt_ids):
+            key = (arm, place.workload, category)
+            before = categories.get(key, (0, 0, 0))
+            categories[key] = (
+                before[0] + counts[0],
+                before[1] + counts[1],
+                before[2] + counts[2],
+            )
     return RequestViews(
         latencies={key: _latencies(g) for key, g in gathered.items()},
         along_output={
             key: along for key, g in gathered.items() if (along := _along(g)) is not None
         },
         acceptance={launch: np.concatenate(parts) for launch, parts in acceptance.items()},
+        categories=categories,
     )
 
 
@@ -143,6 +159,7 @@ def _batches(file: Path) -> Iterator[tuple[str, Any]]:
     if not file.is_file():
         return
     with whole(file), pq.ParquetFile(file) as parquet:
+        check_columns(file, parquet.schema_arrow.names, _COLUMNS)
         for batch in parquet.iter_batches(batch_size=_BATCH, columns=list(_COLUMNS)):
             table = pa.Table.from_batches([batch])
             ok = pc.and_(
@@ -169,8 +186,19 @@ def whole(file: Path) -> Iterator[None]:
         first = str(error).partition("\n")[0]
         raise StoreError(
             f"{file} is damaged: {first}",
-            hint="Bring it back from a copy; once it is moved away a page is made of the rest.",
+            hint=_DAMAGED,
         ) from error
+
+
+def check_columns(file: Path, there: Iterable[str], needed: Iterable[str]) -> None:
+    """See that a table of a run has what a page reads of it.
+
+    Raises:
+        StoreError: It has not.
+    """
+    missing = sorted(set(needed) - set(there))
+    if missing:
+        raise StoreError(f"{file} is damaged: it has no {', '.join(missing)}", hint=_DAMAGED)
 
 
 def _gather(g: _Gathered, table: Any) -> None:  # noqa: ANN401  # pyarrow has no types
@@ -245,7 +273,8 @@ def _gather_along(g: _Gathered, table: Any) -> None:  # noqa: ANN401  # likewise
     )
 
 
-def _accepted(table: Any) -> NDArray[np.int64]:  # noqa: ANN401  # likewise
+def _accepted(table: Any) -> tuple[NDArray[np.int64], Any]:  # noqa: ANN401  # likewise
+    """(end in ns, correct drafts, verify steps) of the requests that told them; their prompts."""
     told = ~_null(table, "spec_verify_ct") & ~_null(table, "spec_num_correct_drafts")
     rows = np.stack(
         [
@@ -255,7 +284,20 @@ def _accepted(table: Any) -> NDArray[np.int64]:  # noqa: ANN401  # likewise
         ],
         axis=1,
     )
-    return rows[told]
+    return rows[told], table["prompt_id"].filter(told)
+
+
+def _by_category(
+    accepted: NDArray[np.int64],
+    prompt_ids: Any,  # noqa: ANN401  # likewise
+) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """(category, (requests, correct drafts, verify steps)); only generated prompts have one."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    found = pc.struct_field(pc.extract_regex(prompt_ids, _CATEGORY), "category")
+    for category in pc.unique(found).drop_null().to_pylist():
+        chosen = accepted[pc.fill_null(pc.equal(found, category), fill_value=False).to_numpy()]
+        yield category, (len(chosen), int(chosen[:, 1].sum()), int(chosen[:, 2].sum()))
 
 
 def _latencies(g: _Gathered) -> Latencies:

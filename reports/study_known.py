@@ -311,7 +311,7 @@ def communication_blocks(study: Study) -> list[Block]:
         columns=(
             Column(name="cell", label="cell", numeric=False),
             Column(name="winner", label="winner", numeric=False),
-            Column(name="ln_gain", label="over the present"),
+            Column(name="ln_gain", label="best other over the present"),
             Column(name="says", label="how sure", numeric=False),
         ),
         rows=tuple(_winner_row(rows, at, cell) for at, cell in enumerate(cells)),
@@ -337,7 +337,7 @@ def _winner_row(rows: Sequence[Communication], at: int, cell: str) -> tuple[Valu
     if best is None or gain is None:
         return (text(cell), text(own.label), gain_value(None), text("nothing else is known"))
     if gain <= 0:
-        return (text(cell), text(own.label), gain_value(gain), text(f"next: {best.label}"))
+        return (text(cell), text(own.label), gain_value(gain), text(f"best other: {best.label}"))
     if best.noise is None:
         says = "predicted, not measured: the present one is kept"
         return (text(cell), text(own.label), gain_value(gain), text(f"{best.label}: {says}"))

@@ -143,7 +143,8 @@ def failure_blocks(study: Study) -> list[Block]:
         blocks.append(
             Table(
                 name="aliases",
-                caption="Doubles: the server makes the same of them, so one is launched",
+                caption="Doubles: the server makes the same of them, so one is launched "
+                "(docs/arguments.md has the rules)",
                 columns=(
                     Column(name="why", label="why", numeric=False),
                     Column(name="points", label="points"),

@@ -35,13 +35,18 @@ def gain_words(log_ratio: float | None, digits: int = 1) -> str:
     """`+8.1 %`; `–` where it is absent."""
     if log_ratio is None:
         return "–"
-    rounded = f"{points(log_ratio):+.{digits}f}"
+    rounded = _signed(points(log_ratio), digits)
     return f"{rounded.replace('-', '−')} %"
+
+
+def _signed(value: float, digits: int) -> str:
+    """With its sign; what rounds to nothing is +0."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
 def gain_interval(low: float, high: float, digits: int = 1) -> str:
     """` [+5.2, +8.4]` with the space in front."""
-    ends = ", ".join(f"{points(end):+.{digits}f}" for end in (low, high))
+    ends = ", ".join(_signed(points(end), digits) for end in (low, high))
     return f" [{ends.replace('-', '−')}]"
 
 
@@ -151,9 +156,13 @@ def _answer(study: Study, c: StudyConclusion) -> str:
 
 
 def _optimism(c: StudyConclusion) -> str:
-    luck = f"{points(c.optimism):.1f} %"
+    share = points(c.optimism)
+    luck = f"{share:.1f} %" if share >= 0.05 else "none"
     if c.search_gain is None:
-        return f"The best figure of such a search is expected to be {luck} luck."
+        told = (
+            f"; the best of such a search is expected to be {luck} luck" if share >= 0.05 else ""
+        )
+        return f"The search had not launched it: this is the final's figure alone{told}."
     said = gain_words(c.search_gain)
     return f"The search alone said {said}; {luck} of this is expected to be luck."
 
@@ -164,7 +173,9 @@ def _over_present(study: Study, c: StudyConclusion) -> list[str]:
     gain, sd = c.over_present
     present = named(study.configurations[c.present])
     spread = gain_interval(gain - Z95 * sd, gain + Z95 * sd)
-    return [f"Over what you have in use, {present}, that is {gain_words(gain)}{spread}."]
+    seen = study.configurations[c.present].launches
+    told = "that is" if seen else "which was not launched, that is expected to be"
+    return [f"Over what you have in use, {present}, {told} {gain_words(gain)}{spread}."]
 
 
 def _elsewhere(study: Study, c: StudyConclusion) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.metrics.checks_server import THROTTLE_BITS
-from reports.samples import whole
+from reports.samples import check_columns, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,10 +167,12 @@ def _readings(
         "sglang:num_queue_reqs",
         *(name for name, _, _ in _GPU_ROWS),
     ]
+    columns = ["launch_id", "t_ns", "name", "rank", "value"]
     with whole(file):
+        check_columns(file, pq.read_schema(file).names, columns)
         table: Any = pq.read_table(
             file,
-            columns=["launch_id", "t_ns", "name", "rank", "value"],
+            columns=columns,
             filters=pc.field("name").isin(wanted) & pc.field("value").is_valid(),
         )
     frame = table.to_pandas()

@@ -7,7 +7,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.model import BASELINE, CellStatus, Verdict
-from reports.view import arms_of, comparisons_at, load_phrase, load_value, places_of
+from reports.view import (
+    arms_of,
+    comparisons_at,
+    load_phrase,
+    load_value,
+    places_of,
+    pooled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +23,8 @@ if TYPE_CHECKING:
     from bench.store import StoredRun
 
 ABSENT = "–"
+MOST_LOADS = 5  # in one sentence
+MOST_ANSWERS = 8  # sentences, one an arm and workload
 _METRICS = {
     "output_tok_per_s": "output tok/s",
     "inverse_mean_tpot": "1 / mean TPOT",
@@ -53,31 +62,100 @@ def answer_sentences(stored: StoredRun) -> list[str]:
         return ["Nothing was measured: no cell of this run finished."]
     arms = arms_of(stored)
     if BASELINE not in arms or len(arms) < 2:
-        return ["This run compares nothing: it has one arm alone."]
+        return _of_one_arm(stored)
     workloads = list(dict.fromkeys(place.workload for place in places_of(stored)))
-    sentences = []
-    for arm in (a for a in arms if a != BASELINE):
-        for workload in workloads:
-            comparisons = comparisons_at(stored, arm, workload)
-            if comparisons:
-                sentences.append(_sentence(arm, workload, comparisons, name_it=len(workloads) > 1))
-    return sentences or ["No arm could be compared with the baseline; the findings say why."]
+    answers = [
+        comparisons
+        for arm in (a for a in arms if a != BASELINE)
+        for workload in workloads
+        if (comparisons := comparisons_at(stored, arm, workload))
+    ]
+    if not answers:
+        return ["No arm could be compared with the baseline; the findings say why."]
+    shown = answers
+    if len(answers) > MOST_ANSWERS:
+        shown = sorted(answers, key=_gain, reverse=True)[:MOST_ANSWERS]
+    sentences = [_sentence(comparisons, name_it=len(workloads) > 1) for comparisons in shown]
+    left = len(answers) - len(shown)
+    if left:
+        sentences.append(
+            f"These are the {len(shown)} fastest of {len(answers)}, and the fastest of many is "
+            f"flattered by luck; the other {left} are in the table."
+        )
+    return sentences
 
 
-def _sentence(arm: str, workload: str, comparisons: Sequence[Comparison], *, name_it: bool) -> str:
-    where = f" in {workload}" if name_it else ""
+def _of_one_arm(stored: StoredRun) -> list[str]:
+    """What the arms did, where there is no baseline beside another arm."""
+    arms = arms_of(stored)
+    if len(arms) > 1:
+        return ["This run compares nothing: it has no baseline."]
+    workloads = list(dict.fromkeys(place.workload for place in places_of(stored)))
+    told = [
+        f"{number(p.output_tok_per_s, 1)} tok/s"
+        + (f" in {p.place.workload}" if len(workloads) > 1 else "")
+        + f" {load_phrase(p.place.load)}"
+        + ("" if p.status is CellStatus.VALID else f" ({p.status})")
+        for p in pooled(stored)
+        if p.output_tok_per_s is not None
+    ]
+    compares = "This run compares nothing: it has one arm alone"
+    if not told:
+        return [f"{compares}."]
+    more = f" and at {len(told) - MOST_LOADS} more in the table" if len(told) > MOST_LOADS else ""
+    return [f"{compares}. {arms[0]} gave {_listed(told[:MOST_LOADS])}{more}."]
+
+
+def _gain(comparisons: Sequence[Comparison]) -> float:
+    """Mean log of the speedups; those without any come last."""
+    logs = [math.log(c.speedup) for c in comparisons if c.speedup]
+    return math.fsum(logs) / len(logs) if logs else -math.inf
+
+
+def _sentence(of: Sequence[Comparison], *, name_it: bool) -> str:
+    arm = of[0].arm
+    where = f" in {of[0].workload}" if name_it else ""
+    comparisons = _most_telling(of)
+    left = len(of) - len(comparisons)
+    rest = f" ({left} more load{'s' if left > 1 else ''} in the table)" if left else ""
+    if all(c.verdict is None and c.speedup is not None for c in comparisons):
+        told = _listed([_ratio(c, " as fast" if c is comparisons[0] else "") for c in comparisons])
+        return f"{arm}{where} was {told}; there is no verdict{rest}."
     parts = [_part(c) for c in comparisons]
-    crossing = crossover(comparisons)
+    crossing = crossover(of)
     if crossing is not None:
         low_loses = (comparisons[0].speedup or 1) < 1
         way = "pays from about" if low_loses else "breaks even near"
-        unit = "requests a second" if comparisons[0].load.startswith("rate=") else "at once"
+        rates = comparisons[0].load.startswith("rate=")
+        unit = "requests a second" if rates else "requests at once"
         parts.append(f"{way} {crossing:.{0 if crossing >= 10 else 1}f} {unit}")
-    return f"{arm}{where} {_listed(parts)}."
+    return f"{arm}{where} {_listed(parts)}{rest}."
+
+
+def _most_telling(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """All of a few loads; of many the first, the last and the extremes between them."""
+    told = [c for c in comparisons if c.speedup is not None]
+    if len(comparisons) <= MOST_LOADS or not told:
+        return list(comparisons)
+    ends = [comparisons[0], comparisons[-1], *(f(told, key=_speedup) for f in (min, max))]
+    return [c for c in comparisons if any(c is end for end in ends)]
+
+
+def _speedup(c: Comparison) -> float:
+    return c.speedup or 0.0
+
+
+def _ratio(c: Comparison, words: str) -> str:
+    spread = interval(c.ci95_low, c.ci95_high)
+    return f"{c.speedup:.2f}×{words}{spread} {load_phrase(c.load)}{_mark(c)}"
+
+
+def _mark(c: Comparison) -> str:
+    return "" if c.status is CellStatus.VALID else f" ({c.status})"
 
 
 def _part(c: Comparison) -> str:
-    mark = "" if c.status is CellStatus.VALID else f" ({c.status})"
+    mark = _mark(c)
     at = load_phrase(c.load)
     if c.speedup is None:
         return f"has no answer {at}{mark}"

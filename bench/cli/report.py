@@ -154,4 +154,5 @@ def _write(
             print(shown_path(write_page(page, file).absolute()))
         for folder, write in ((figures, write_figures), (data, write_data)):
             if folder is not None:
-                print(f"{len(write(page, folder))} files in {shown_path(folder.absolute())}")
+                told = f"{len(write(page, folder))} files in {shown_path(folder.absolute())}"
+                print(told, file=sys.stderr if markdown else sys.stdout)

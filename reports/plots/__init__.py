@@ -5,7 +5,12 @@ None means that there is nothing to draw; whoever asks says why it is missing.
 
 from __future__ import annotations
 
-from reports.plots.acceptance import draw_acceptance, draw_along_output, draw_histogram
+from reports.plots.acceptance import (
+    draw_acceptance,
+    draw_along_output,
+    draw_categories,
+    draw_histogram,
+)
 from reports.plots.changes import draw_changes
 from reports.plots.latency import draw_latencies
 from reports.plots.speed import draw_break_even, draw_limit, draw_pareto, draw_speedup
@@ -23,6 +28,7 @@ __all__ = [
     "draw_acceptance",
     "draw_along_output",
     "draw_break_even",
+    "draw_categories",
     "draw_changes",
     "draw_effects",
     "draw_histogram",

@@ -1,10 +1,10 @@
-"""Acceptance figures: by position in the draft, its histogram, along the output."""
+"""Acceptance figures: by position in the draft, its histogram, along the output, by category."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reports.plots.style import drawing, new_figure, series_style
+from reports.plots.style import drawing, new_figure, series_style, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def draw_acceptance(
         axes.set_ylim(0, 1.02)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
         axes.set_xlabel("position in the draft")
-        axes.set_ylabel("steps accepted so far")
+        axes.set_ylabel("steps that accepted it")
     return figure
 
 
@@ -113,4 +113,41 @@ def draw_along_output(
         )
         axes.set_xlabel("position in the output, tokens")
         axes.set_ylabel("tokens an event")
+    return figure
+
+
+def draw_categories(
+    accept_lens: Mapping[str, Mapping[str, float]],
+    categories: Sequence[str],
+    numbers: Mapping[str, int],
+    *,
+    simulated: bool,
+) -> Figure | None:
+    """Accept length by category of prompt, a mark an arm.
+
+    Args:
+        accept_lens: Tokens by arm and category.
+        categories: From top to bottom.
+        numbers: Series number by arm.
+        simulated: Whether simulated servers were measured.
+    """
+    if not accept_lens:
+        return None
+    with drawing():
+        figure = new_figure(4.6, 0.9 + 0.27 * len(categories), simulated=simulated)
+        axes = figure.add_subplot()
+        for arm, told in accept_lens.items():
+            style = series_style(numbers[arm])
+            (marks,) = axes.plot(
+                list(told.values()),
+                [categories.index(category) for category in told],
+                color=style.colour,
+                linestyle="none",
+                marker=style.marker,
+            )
+            marks.set_gid(f"series-{numbers[arm]}")
+        axes.set_yticks(range(len(categories)), [short(category) for category in categories])
+        axes.set_ylim(len(categories) - 0.5, -0.5)
+        axes.set_xlim(left=1.0)
+        axes.set_xlabel("accept length, tokens")
     return figure

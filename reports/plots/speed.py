@@ -17,7 +17,8 @@ from reports.plots.style import (
     series_style,
     short,
 )
-from reports.view import arms_of, comparisons_at, load_order, places_of
+from reports.view import arms_of, comparisons_at, load_order, load_value, places_of
+from reports.wording import crossover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +72,27 @@ def _speedup_panel(
         (line,) = axes.plot(x, y, color=style.colour, linestyle=style.dashes)
         line.set_gid(f"series-{numbers[arm]}")
         _with_intervals(axes, points, x, number=numbers[arm])
+        _mark_crossover(axes, points, number=numbers[arm])
     axes.set_title(short(workload))
+
+
+def _mark_crossover(axes: Axes, points: Sequence[Comparison], *, number: int) -> None:
+    """The load at which an arm begins or ceases to pay, at the foot of the panel."""
+    at = crossover(points)
+    if at is None or any(load_value(c.load) is None for c in points):
+        return
+    colour = series_style(number).colour
+    line = axes.axvline(at, color=colour, linewidth=1.0, linestyle=(0, (1, 2)))
+    name = axes.text(
+        at,
+        0.02,
+        f" {at:.{0 if at >= 10 else 1}f}",
+        transform=axes.get_xaxis_transform(),
+        color=MUTED,
+        fontsize=8,
+    )
+    for part in (line, name):
+        part.set_gid(f"series-{number}")
 
 
 def _with_intervals(

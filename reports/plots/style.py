@@ -7,6 +7,7 @@ in light and dark; an exported file keeps the colours.
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from matplotlib.figure import Figure
 from reports.view import load_order, load_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
 
@@ -32,6 +33,8 @@ GOOD = "#1a7f4b"
 BAD = "#b3261e"
 WARN = "#8a5a00"
 SERIES = ("#0072b2", "#c2500a", "#007a59", "#a0408e", "#8a6d00", "#4b5bd1", "#b4304a", "#2f7d8c")
+
+_MOST_LOAD_LABELS = 14  # beside each other on an axis
 
 VARIABLES = {
     INK: "ink",
@@ -210,7 +213,7 @@ def load_axis(axes: Axes, loads: Sequence[str]) -> dict[str, float]:
         position = {load: float(v or 0) for load, v in zip(loads, values, strict=True)}
     else:
         position = {load: float(place) for place, load in enumerate(loads)}
-    axes.set_xticks([position[load] for load in loads], list(loads))
+    axes.set_xticks(list(position.values()), _thinned(position, logarithmic=all(values)))
     axes.minorticks_off()
     rates = all(load.startswith("rate=") for load in loads)
     closed = all(load_order(load)[0] == 0 for load in loads)
@@ -219,6 +222,18 @@ def load_axis(axes: Axes, loads: Sequence[str]) -> dict[str, float]:
         only = position[loads[0]]
         axes.set_xlim((only / 2, only * 2) if all(values) else (only - 1, only + 1))
     return position
+
+
+def _thinned(position: Mapping[str, float], *, logarithmic: bool) -> list[str]:
+    """The labels of an axis in order; those that would run into another are empty."""
+    at = [math.log2(x) if logarithmic else x for x in position.values()]
+    nearest = (max(at) - min(at)) / _MOST_LOAD_LABELS if at else 0.0
+    shown: list[str] = []
+    last = -math.inf
+    for x, load in zip(at, position, strict=True):
+        shown.append(load if x - last >= nearest else "")
+        last = x if shown[-1] else last
+    return shown
 
 
 def short(text: str, most: int = 28) -> str:

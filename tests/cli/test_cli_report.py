@@ -95,3 +95,13 @@ def test_a_run_that_is_not_there(measured):
         code, out, err = run_bench(*command, cwd=folder)
         assert (code, out) == (2, "")
         assert "no run 'nothing'" in err
+
+
+def test_markdown_is_all_that_stdout_holds(measured, tmp_path):
+    folder, _ = measured
+    files = ("--figures", str(tmp_path / "f"), "--data", str(tmp_path / "d"))
+    _, alone, _ = run_bench("report", "latest", "--markdown", cwd=folder)
+    code, out, err = run_bench("report", "latest", "--markdown", *files, cwd=folder)
+    assert code == 0
+    assert out == alone
+    assert err.count("files in") == 2

@@ -26,6 +26,9 @@ KINDS = {
     "half failed": lambda folder: run_page(
         stored_run(folder, measured=lambda ordinal, _: ordinal % 2 == 0, failed_share=0.1)
     ),
+    "by category": lambda folder: run_page(
+        stored_run(folder, categories=("chat", "code", "maths"), simulated=True, more_arms=2)
+    ),
     "one cell": lambda folder: run_page(
         stored_run(folder, measured=lambda ordinal, cell: ordinal == 0 and cell.load.label == "1")
     ),
@@ -39,7 +42,9 @@ KINDS = {
             failed_share=0.2,
         )
     ),
-    "many loads": lambda folder: run_page(stored_run(folder, loads=range(1, 26), per_slot=1)),
+    "200 cells": lambda folder: run_page(
+        stored_run(folder, loads=range(1, 26), per_slot=1, pairs=4)
+    ),
     "comparison": lambda folder: compare_page(
         stored_run(folder / "a"), stored_run(folder / "b", gain=lambda _: 1.0)
     ),
@@ -176,9 +181,16 @@ def test_all_text_has_contrast_by_wcag_aa(opened, scheme):
 
 
 def test_it_prints_whole(opened, page_file):
-    page = opened()
+    page = opened(viewport={"width": _A4_PX, "height": 1000})
     page.emulate_media(media="print")
     assert page.locator("#answer").is_visible()
+    beyond = page.evaluate(
+        """width => [...document.querySelectorAll("h1, p, pre, table, svg")]
+        .filter(part => part.getBoundingClientRect().right > width + 1)
+        .map(part => part.closest("[data-name]")?.dataset.name ?? part.tagName)""",
+        _A4_PX,
+    )
+    assert beyond == []
     clipped = page.evaluate(
         """[...document.querySelectorAll(".scroll, .drawing, pre")]
         .filter(box => getComputedStyle(box).overflowX !== "visible").length"""
@@ -186,6 +198,8 @@ def test_it_prints_whole(opened, page_file):
     assert clipped == 0
     assert page.pdf(format="A4").startswith(b"%PDF")
 
+
+_A4_PX = 718  # between the margins
 
 _LOW_CONTRAST = """() => {
   const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);

@@ -58,12 +58,14 @@ def stored_run(
     gpus=2,
     more_arms=0,
     cards="",
+    categories=(),
     published=True,
 ):
     """A run in which the arm is `gain(load)` times as fast as the baseline, exactly.
 
     Cells that `measured` refuses are missing, as after a failed launch. `gpus=0` is a CPU server;
-    `more_arms` are drawn as a tuning study has them; `cards` is a `sim:` block.
+    prompts are of `categories` in turn; `more_arms` are drawn as a tuning study has them; `cards`
+    is a `sim:` block.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scenario.yaml"
@@ -100,6 +102,8 @@ def stored_run(
                 concurrency = cell.load.concurrency
                 rate = 1.0 if launch.arm == BASELINE else gain(concurrency)
                 samples = _samples(cell, now, rate, failed_share, error)
+                if categories:
+                    samples = [_of_category(sample, categories) for sample in samples]
                 telemetry = _telemetry(now, max(s.ended_ns for s in samples), gpu=gpu)
                 now = max(s.ended_ns for s in samples) + 10**9
                 measurement, findings = summarize(
@@ -224,6 +228,21 @@ def _sample(cell, index, slot, start, rate) -> RequestSample:
         spec_num_correct_drafts=correct if speculative else None,
         spec_num_proposed_drafts=3 * steps if speculative else None,
         spec_correct_drafts_histogram=tuple(histogram) if speculative else None,
+    )
+
+
+def _of_category(sample, categories):
+    """The sample as one of a generated prompt; the first category is accepted best."""
+    category = categories[sample.index % len(categories)]
+    prompt_id = f"generated-{sample.index}-{category}"
+    if category != categories[0] or sample.spec_verify_ct is None:
+        return replace(sample, prompt_id=prompt_id)
+    correct = 3 * sample.spec_verify_ct
+    return replace(
+        sample,
+        prompt_id=prompt_id,
+        spec_num_correct_drafts=correct,
+        spec_correct_drafts_histogram=(0, 0, 0, sample.spec_verify_ct),
     )
 
 

@@ -7,12 +7,16 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from report_examples import stored_run
 
 from bench.errors import DiskError, StoreError
+from bench.model import Finding, FindingKind, Severity
+from bench.store import load_run
 from reports import page_html, page_markdown, run_page, write_data, write_figures, write_page
 from reports.blocks import Table
+from reports.findings import finding_remarks
 from reports.plots.style import DARK, VARIABLES
 from reports.render import table_csv
 
@@ -229,6 +233,57 @@ def test_a_damaged_table_is_named(tmp_path, table, content):
         run_page(stored)
     (stored.folder / table).unlink()
     assert page_html(run_page(stored))
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("samples.parquet", "event_tok_delta"), ("telemetry.parquet", "rank")]
+)
+def test_a_table_without_a_column_is_damaged(tmp_path, table, column):
+    stored = stored_run(tmp_path, loads=(1,), pairs=1)
+    file = stored.folder / table
+    pq.write_table(pq.read_table(file).drop_columns([column]), file)
+    with pytest.raises(StoreError, match=f"{table} is damaged: it has no {column}"):
+        run_page(stored)
+
+
+def test_a_run_of_the_first_schema_has_a_page():
+    (folder,) = (GOLDEN.parent / "store" / "v1" / "demo").iterdir()
+    assert page_html(run_page(load_run(folder)))
+
+
+def test_a_question_without_end_leaves_room_for_the_answer(tmp_path):
+    html = page_html(run_page(stored_run(tmp_path, question="why " * 5000, loads=(1,), pairs=1)))
+    title = html[html.index("<h1>") : html.index("</h1>")]
+    assert len(title) < 500
+    assert title.endswith("…")
+
+
+def test_loads_that_stand_close_leave_out_labels_not_marks(run):
+    html = page_html(run_page(with_loads(run, [str(load) for load in range(1, 51)])))
+    axis = html[html.index('id="speedup-') : html.index('id="break-even-')]
+    labels = re.findall(r">\s*(\d+)\s*</text>", axis)
+    assert labels[0] == "1"
+    assert len(labels) <= 15
+
+
+def test_a_finding_of_several_arms_names_them_and_reads_as_sentences(tmp_path):
+    stored = stored_run(tmp_path, more_arms=1, loads=(1,), pairs=1)
+    findings = tuple(
+        Finding(
+            kind=FindingKind.ARMS_ALIKE,
+            severity=Severity.NOTE,
+            message=f"the settings of {arm} are another's",
+            advice="",
+            cell_id=None,
+            arm=arm,
+        )
+        for arm in ("eagle3", "c01")
+    )
+    (remark,) = finding_remarks(replace(stored, findings=findings))
+    assert remark.where == "eagle3; c01"
+    assert remark.text == (
+        "The settings of eagle3 are another's. The settings of c01 are another's."
+    )
 
 
 def test_a_page_that_cannot_be_written_is_told(run, tmp_path):

@@ -51,7 +51,7 @@ def run(tmp_path_factory):
         (Verdict.SLOWER, 0.88, "eagle3 loses 12 % [10, 14] at 1 request."),
         (Verdict.SAME, 1.0, "eagle3 makes no difference at 1 request (1.00× [0.98, 1.02])."),
         (Verdict.UNDECIDED, 1.01, "eagle3 is undecided at 1 request (1.01× [0.99, 1.03])."),
-        (None, 1.2, "eagle3 was 1.20× [1.18, 1.22] at 1 request without a verdict."),
+        (None, 1.2, "eagle3 was 1.20× as fast [1.18, 1.22] at 1 request; there is no verdict."),
         (None, None, "eagle3 has no answer at 1 request."),
     ],
 )
@@ -72,7 +72,7 @@ def test_where_a_gain_turns_into_a_loss_is_told(run):
         compared("64", 0.88, Verdict.SLOWER),
     )
     sentence = answer_sentences(replace(run, comparisons=comparisons))[0]
-    assert "breaks even near 19 at once" in sentence
+    assert "breaks even near 19 requests at once" in sentence
 
 
 def test_an_undecided_load_gives_no_crossover():
@@ -107,7 +107,39 @@ def test_the_crossover_of_a_straight_line_is_found_exactly(at, slope, loads):
 def test_a_run_of_one_arm_or_of_nothing_says_so(run):
     assert answer_sentences(replace(run, measurements=()))[0].startswith("Nothing was measured")
     alone = replace(run.manifest, plan=tuple(p for p in run.manifest.plan if p.arm == "baseline"))
-    assert "one arm alone" in answer_sentences(replace(run, manifest=alone))[0]
+    baselines = tuple(m for m in run.measurements if m.arm == "baseline")
+    told = answer_sentences(replace(run, manifest=alone, measurements=baselines))[0]
+    assert told.startswith("This run compares nothing: it has one arm alone. baseline gave ")
+    rate = math.fsum(m.output_tok_per_s for m in baselines if m.load == "1") / 2
+    assert f"{rate:.1f} tok/s at 1 request, " in told
+
+
+def test_of_many_loads_the_ends_and_the_extremes_are_said(run):
+    speedups = {1: 1.2, 2: 1.4, 4: 1.3, 8: 1.1, 16: 0.9, 32: 0.7, 64: 0.8}
+    comparisons = tuple(
+        compared(str(load), s, Verdict.FASTER if s > 1 else Verdict.SLOWER)
+        for load, s in speedups.items()
+    )
+    (sentence,) = answer_sentences(replace(run, comparisons=comparisons))
+    for phrase in ("at 1 request,", "at 2 requests", "at 32 requests", "at 64 requests"):
+        assert phrase in sentence
+    assert "at 8 requests" not in sentence
+    assert "breaks even near" in sentence
+    assert sentence.endswith("(3 more loads in the table).")
+
+
+def test_of_many_arms_the_fastest_are_said_and_luck_with_them(run):
+    arms = [f"arm{number:02d}" for number in range(12)]
+    planned = tuple(replace(run.manifest.plan[0], arm=arm) for arm in ("baseline", *arms))
+    comparisons = tuple(
+        compared("1", 1.0 + number / 100, Verdict.FASTER, arm=arm)
+        for number, arm in enumerate(arms)
+    )
+    many = replace(run, manifest=replace(run.manifest, plan=planned), comparisons=comparisons)
+    *said, last = answer_sentences(many)
+    assert [sentence.split()[0] for sentence in said] == arms[:3:-1]
+    assert last.startswith("These are the 8 fastest of 12, ")
+    assert "the other 4 are in the table" in last
 
 
 @given(st.lists(st.integers(1, 10**6), unique=True, min_size=2))
