@@ -2,12 +2,15 @@
 
     python -m benchmarks.load [--runs 5] [--workers 1] [TEST ...]
 
-Four tests, each with the server and the client on the processors of this machine:
+Six tests, the first four with the server and the client on the processors of this machine:
 
 - D: 512 streams, first event after 50 ms, then one every 20 ms, 128 tokens, two answers a stream
 - L: 64 streams as fast as they are read, 3,200 answers of 256 tokens
 - C: 32 streams, first event after 50 ms, then 4 tokens every 10 ms, 128 tokens, ten answers each
 - E: Poisson arrivals, 200 a second for 10 s, 8 tokens, first after 10 ms, then one every 5 ms
+- W: two workers against one at the loads of D and L; what they record must be the same
+- S: starting: a worker, and `bench run` of a simulation until its worker has started; beside that
+  the most memory that this run ever takes
 
 CPU per event is all that the load workers use, less that of a run of 64 answers of 2 tokens.
 Figures are medians over the runs, with their spread. What others reach was measured on two cores
@@ -19,16 +22,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import math
 import os
 import statistics
 import sys
+import tempfile
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
+from bench.load.process import start_worker
 from bench.model import Load
 from bench.selftest.accuracy import Accuracy, accuracy
 from bench.selftest.serving import Pace
@@ -59,6 +67,10 @@ TESTS = {
     ),
 }
 SMALL = closed(64, 64, 2, pace(0, 0))
+OTHER_TESTS = ("W", "S")
+BENCH = Path(sys.executable).with_name("bench")
+SCENARIO = Path(__file__).parents[1] / "scenarios" / "quick.yaml"
+POLL_S = 0.05
 
 # SGLang's Rust client unless named; measured on two cores that other work shared.
 PEERS: dict[tuple[str, str], str] = {
@@ -74,6 +86,8 @@ PEERS: dict[tuple[str, str], str] = {
     ("E", "late_p50"): "not told",
     ("E", "late_p99"): "not told",
     ("E", "ks"): "0.14",
+    ("S", "worker_cpu"): "6",
+    ("S", "worker_memory"): "829",
 }
 TO_REACH: dict[tuple[str, str], float] = {
     ("D", "cpu"): 12.0,
@@ -88,6 +102,12 @@ TO_REACH: dict[tuple[str, str], float] = {
     ("E", "late_p50"): 0.3,
     ("E", "late_p99"): 3.0,
     ("E", "ks"): 0.04,
+    ("W", "two_d"): 1.1,
+    ("W", "two_l"): 1.1,
+    ("S", "worker_cpu"): 0.6,
+    ("S", "worker_memory"): 80.0,
+    ("S", "run_cpu"): 1.5,
+    ("S", "run_memory"): 250.0,
 }
 NAMES = {
     "cpu": "CPU per event (µs)",
@@ -101,6 +121,13 @@ NAMES = {
     "late_p99": "send lateness, p99 (ms)",
     "ks": "KS distance of arrivals",
     "wrong": "requests miscounted",
+    "two_d": "CPU of two workers over that of one, D",
+    "two_l": "CPU of two workers over that of one, L",
+    "worker_cpu": "CPU of starting a worker (s)",
+    "worker_memory": "memory of a worker (MB)",
+    "run_cpu": "CPU of starting bench and its worker (s)",
+    "run_memory": "memory of the same (MB)",
+    "run_most": "most memory of both over the run (MB)",
 }
 
 
@@ -165,7 +192,12 @@ async def measure(tests: list[str], runs: int, workers: int) -> dict[str, list[d
     for number in range(runs):
         for test in tests:
             print(f"run {number + 1}/{runs} of {test}", file=sys.stderr)
-            found[test].append(figures(test, await one(TESTS[test], workers), small_s))
+            if test == "W":
+                found[test].append({f"two_{of.lower()}": await shared(of) for of in ("D", "L")})
+            elif test == "S":
+                found[test].append(await starting())
+            else:
+                found[test].append(figures(test, await one(TESTS[test], workers), small_s))
     return found
 
 
@@ -189,19 +221,53 @@ def show(found: dict[str, list[dict[str, float]]], workers: int) -> None:
     Console(width=140).print(table)
 
 
-async def shared(runs: int) -> None:
-    """Two workers against one at the same load: CPU per event, and whether records are equal."""
-    for test in ("D", "L"):
-        ratios = []
-        for _ in range(runs):
-            alone, both = await one(TESTS[test], 1), await one(TESTS[test], 2)
-            ratios.append(both.cpu_s / alone.cpu_s)
-            identity = [
-                [replace_times(sample) for sample in run.record.samples] for run in (alone, both)
-            ]
-            assert identity[0] == identity[1], "two workers record something else than one"
-        spread = f"{min(ratios):.2f} – {max(ratios):.2f}"
-        print(f"{test}: two workers / one: {statistics.median(ratios):.2f} ({spread})")
+async def shared(test: str) -> float:
+    """CPU of two workers over that of one at the same load, whose records must be equal."""
+    alone, both = await one(TESTS[test], 1), await one(TESTS[test], 2)
+    identity = [[replace_times(sample) for sample in run.record.samples] for run in (alone, both)]
+    assert identity[0] == identity[1], "two workers record something else than one"
+    return both.cpu_s / alone.cpu_s
+
+
+async def starting() -> dict[str, float]:
+    """What starting takes: CPU seconds, and MB of resident memory."""
+    worker = await start_worker()
+    cpu_s, memory_mb = used(psutil.Process(worker.pid))
+    await worker.close()
+    with tempfile.TemporaryDirectory() as folder:
+        process = await asyncio.create_subprocess_exec(
+            *(str(BENCH), "run", str(SCENARIO), "--sim", "--out", folder),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        bench = psutil.Process(process.pid)
+        run: tuple[float, float] | None = None
+        most_mb = 0.0
+        while process.returncode is None:
+            with contextlib.suppress(psutil.Error):
+                workers = list(filter(is_worker, bench.children()))
+                if workers and run is None:
+                    run = used(bench)
+                most_mb = max(most_mb, sum(used(one)[1] for one in (bench, *workers)))
+            await asyncio.sleep(POLL_S)
+    assert run is not None, f"`bench run {SCENARIO} --sim` started no worker"
+    return {
+        "worker_cpu": cpu_s,
+        "worker_memory": memory_mb,
+        "run_cpu": run[0] + cpu_s,
+        "run_memory": run[1] + memory_mb,
+        "run_most": most_mb,
+    }
+
+
+def used(process: psutil.Process) -> tuple[float, float]:
+    """(CPU seconds so far, MB resident now) of one process."""
+    cpu = process.cpu_times()
+    return cpu.user + cpu.system, process.memory_info().rss / 1e6
+
+
+def is_worker(process: psutil.Process) -> bool:
+    return "bench.load.worker" in process.cmdline()
 
 
 def replace_times(sample: object) -> object:
@@ -212,16 +278,13 @@ def replace_times(sample: object) -> object:
 
 
 def main() -> None:
+    names = (*TESTS, *OTHER_TESTS)
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("tests", nargs="*", metavar="TEST", help=f"of {', '.join(TESTS)}")
+    options.add_argument("tests", nargs="*", metavar="TEST", help=f"of {', '.join(names)}")
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--workers", type=int, default=1)
-    options.add_argument("--shared", action="store_true", help="two workers against one")
     asked = options.parse_args()
-    if asked.shared:
-        asyncio.run(shared(asked.runs))
-        return
-    tests = [test for test in TESTS if test in (asked.tests or TESTS)]
+    tests = [name for name in names if name in (asked.tests or names)]
     show(asyncio.run(measure(tests, asked.runs, asked.workers)), asked.workers)
 
 

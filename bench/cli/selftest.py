@@ -73,6 +73,7 @@ def _as_json(found: Examination) -> dict[str, object]:
         "need": asdict(found.need),
         "workers": found.workers,
         "ground_truth_server": "c" if found.at_need.is_compiled else "python",
+        "why_not_compiled": found.at_need.why_not_compiled,
         **{
             name: {
                 "event_per_s": result.event_per_s,
@@ -87,6 +88,7 @@ def _as_json(found: Examination) -> dict[str, object]:
         "refused_event_per_s": found.refused_event_per_s,
         "faults": list(found.faults),
         "is_good_enough": found.is_good_enough,
+        "is_remembered": found.is_remembered,
     }
 
 
@@ -158,9 +160,11 @@ def _verdict(found: Examination) -> list[str]:
         )
     if not found.at_need.is_compiled:
         lines.append(
-            "The ground-truth server ran in Python, for want of a C compiler: it is late itself, "
-            "and these errors are upper limits."
+            f"The ground-truth server ran in Python ({found.at_need.why_not_compiled}): it is "
+            "late itself, and these errors are upper limits."
         )
+    if proven is not None and not found.is_remembered:
+        lines.append("No later run will know this: the cache folder cannot be written.")
     lines.append(
         "GOOD ENOUGH for the load that is needed."
         if found.is_good_enough

@@ -6,6 +6,7 @@ response's parsing never makes another's time stamps late.
 
 from __future__ import annotations
 
+import errno
 from array import array
 from typing import TYPE_CHECKING, Final
 
@@ -174,6 +175,9 @@ def connecting_failed(error: Exception, exchange: Exchange, *, connect_s: float)
         case aiohttp.ClientResponseError():  # a proxy's
             exchange.reader.status = error.status or None
             exchange.fail(RequestStatus.HTTP_ERROR, message)
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            why = "this machine lets bench open no more files: raise `ulimit -Hn`"
+            exchange.fail(RequestStatus.REFUSED, f"{why} ({message})")
         case _:
             exchange.fail(RequestStatus.REFUSED, message)
 

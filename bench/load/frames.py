@@ -22,9 +22,9 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         path: Relative to `base_url`.
         rid_stem: 24 hexadecimal digits; with 8 of its index behind them a request's id.
+        is_open: Whether each request has its `offset_ns`, or is sent when a slot is free.
         slots: Closed load: the numbers of this worker's slots, each of which takes the next
-            request as soon as its last one has ended. Empty: an open load, each request has its
-            `offset_ns`.
+            request as soon as its last one has ended. A worker may have none.
         request_s: Time-out of a request, in seconds of the clock; so are the other two.
         drain_s: Open load: how long the last responses may take after the last request was due.
         keep_text: Whether records hold the text.
@@ -38,6 +38,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     api_key: str | None
     path: str
     rid_stem: str
+    is_open: bool
     slots: list[int]
     request_s: float
     connect_s: float
@@ -123,9 +124,15 @@ class JobEnd(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobFailed(msgspec.Struct, frozen=True, tag=True):
-    """The worker itself failed; it can take another job."""
+    """The worker itself failed; it can take another job.
+
+    Attributes:
+        message: A traceback, or of a disk what it refused.
+        is_disk: Whether it was the disk that did not take its outcomes.
+    """
 
     message: str
+    is_disk: bool = False
 
 
 ToWorker = Job | Go | Stop

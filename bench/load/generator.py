@@ -79,13 +79,18 @@ async def open_client(
     Raises:
         LoadError: The worker did not start.
     """
-    first = await start_worker()
-    more = [await start_worker(first.requests) for _ in range(workers - 1)]
+    started = [await start_worker()]
+    try:
+        for _ in range(workers - 1):
+            started.append(await start_worker(started[0].requests))
+    except BaseException:
+        await asyncio.gather(*(worker.close() for worker in started))
+        raise
     return LoadClient(
         base_url,
         api_key=api_key,
         admin_api_key=admin_api_key,
-        workers=[first, *more],
+        workers=started,
         abort_own=abort_own,
         proven_event_per_s=proven_event_per_s,
     )
@@ -211,14 +216,21 @@ class LoadClient:
         many = len(self._workers)
         start = _CommonStart(many)
         jobs = self._jobs(cell, len(requests), slots)
+
+        async def run(place: int) -> JobEnd | None:
+            worker, pulse = self._workers[place], partial(tally.take, place)
+            try:
+                return await start.run(worker, jobs[place], on_pulse=pulse)
+            finally:
+                tally.end_of(place)
+
+        running = [asyncio.create_task(run(place)) for place in range(many)]
         try:
-            return await asyncio.gather(
-                *(
-                    start.run(worker, job, on_pulse=partial(tally.take, place))
-                    for place, (worker, job) in enumerate(zip(self._workers, jobs, strict=True))
-                )
-            )
+            return await asyncio.gather(*running)
         finally:
+            for task in running:  # where one has failed, the others are not waited for
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
             tally.end_job()
 
     def _jobs(self, cell: Cell, request_ct: int, slots: range) -> list[Job]:
@@ -232,6 +244,7 @@ class LoadClient:
                 api_key=self._api_key,
                 path=PATHS[workload.api],
                 rid_stem=rid_stem,
+                is_open=not slots,
                 slots=list(slots)[place::many],
                 request_s=timeouts.request_s,
                 connect_s=timeouts.connect_s,

@@ -24,6 +24,7 @@ _FIRST_FINAL: Final = 200
 _NO_BODY: Final = frozenset({204, 304})
 _CRLF: Final = b"\r\n"
 _MOST_SIZES: Final = 4096
+_MOST_DIGITS: Final = 18
 
 Body = tuple[int, bytes]
 """(arrival in clock nanoseconds of the read that brought the last byte, bytes)."""
@@ -162,7 +163,7 @@ class ResponseReader:
             lengths = {one.strip() for one in length.split(",")}
             self._left = _number(lengths.pop()) if len(lengths) == 1 else -1
             if self._left < 0:
-                raise FramingError(f"content-length {length!r}")
+                raise FramingError(f"content-length {length[:80]!r}")
             self.state = State.LENGTH if self._left else State.DONE
         else:
             self.state, self.may_be_reused = State.UNTIL_EOF, False
@@ -300,4 +301,5 @@ def _remembered_size(line: bytes, sizes: dict[bytes, int]) -> int:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else -1
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number else -1

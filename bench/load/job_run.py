@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from bench.clock import now_ns, speed, world_s
+from bench.errors import DiskError
 from bench.http import Dialer, open_session
 from bench.load.digestion import Digestion
 from bench.load.exchange import Exchange, connecting_failed
@@ -109,8 +110,11 @@ class JobRun:
             # The pacer starts those of a millisecond at once.
             due_ns = now + max(place - self._job.starts_a_ms, 0) * spacing_ns
             self._pacer.push((None, due_ns, slot))
-        if not self._job.slots:
+        if self._job.is_open:
             self._take_due()
+        elif not self._job.slots:
+            self._is_exhausted = True
+            self._end_if_over()
 
     def _stop(self) -> None:
         """Start nothing any more; what is running ends as CANCELLED."""
@@ -169,7 +173,7 @@ class JobRun:
     def _fresh_line(self) -> Line | None:
         while self._free:
             line = self._free.pop()
-            if line.is_fresh:
+            if line.is_fresh and not line.is_hung_up:
                 return line
             line.close()
         return None
@@ -239,7 +243,7 @@ class JobRun:
                 elif line is not None and _is_worth_a_look(exchange, checked_ns):
                     line.look()
                     self._digestion.add(exchange)
-            if not self._job.slots and not self._is_exhausted:
+            if self._job.is_open and not self._is_exhausted:
                 self._keep_free()
 
     # -- ending
@@ -268,6 +272,9 @@ class JobRun:
         if exchange.end is None or exchange.is_told:
             return
         exchange.is_told = True
+        stream = exchange.record(keep_text=self._job.keep_text)
+        if stream.status is RequestStatus.OK:  # whatever became of the connection behind its end
+            exchange.ended_ns = exchange.last_read_ns
         outcome = Outcome(
             index=exchange.index,
             slot=exchange.slot,
@@ -276,12 +283,12 @@ class JobRun:
             first_byte_ns=exchange.first_byte_ns,
             ended_ns=exchange.ended_ns,
             http_status=exchange.http_status,
-            stream=exchange.record(keep_text=self._job.keep_text),
+            stream=stream,
             second_reader=None if exchange.second is None else exchange.second.why,
         )
         try:
             self._write(outcome)
-        except OSError as error:
+        except DiskError as error:
             self._fail(error)
         self._pulse.told(outcome)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 from array import array
 from typing import TYPE_CHECKING, Final
 
@@ -102,10 +103,22 @@ class Line(asyncio.Protocol):
     @property
     def is_fresh(self) -> bool:
         """Whether a request can be sent on it: open, and not so long idle that it may close."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._pieces:
             return False
         idle_ns = monotonic_ns() - self._idle_since_ns
         return idle_ns < (_FRESH_NS if self._is_used else _UNUSED_FRESH_NS)
+
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether the server has closed it, or spoken unasked, and the loop has not seen it yet.
+
+        Some close after a response without saying so. A request sent then would be lost.
+        """
+        if self._fd is None or not self._is_used:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN | select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """End the connection; what it carries must have ended."""

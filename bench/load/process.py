@@ -23,7 +23,7 @@ from bench.load.frames import (
     read_frame,
     to_outcome,
 )
-from bench.load.shared_requests import OutcomeFile, RequestWriter
+from bench.load.shared_requests import OutcomeFile, RequestWriter, no_room
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -86,7 +86,8 @@ class WorkerProcess:
             The worker's account, or None when it died before its end.
 
         Raises:
-            LoadError: The worker failed without dying.
+            DiskError: There is no room for what it has to tell.
+            LoadError: It failed otherwise, without dying.
         """
         self._stop_sent = False
         self._outcomes.clear()
@@ -110,6 +111,8 @@ class WorkerProcess:
                     on_pulse(pulse)
                 case JobEnd() as end:
                     return end
+                case JobFailed(message=message, is_disk=True):
+                    raise no_room("keep what became of the requests", message)
                 case JobFailed(message=message):
                     last = message.strip().splitlines()[-1]
                     raise LoadError(f"the load worker failed: {last}")

@@ -71,12 +71,7 @@ class RequestWriter:
         try:
             self._write(requests)
         except OSError as error:
-            raise DiskError(
-                f"cannot write the requests of a cell to {tempfile.gettempdir()}: "
-                f"{error.strerror or error}",
-                hint="make room there (or name another place in TMPDIR), then `bench resume` the "
-                "run: its finished cells are kept",
-            ) from error
+            raise no_room("write the requests of a cell", error.strerror or str(error)) from error
 
     def _write(self, requests: Iterable[Request]) -> None:
         for file in (self._records, self._bodies):
@@ -91,6 +86,15 @@ class RequestWriter:
         self._records.flush()
         self._bodies.flush()
         self._records.seek(0)  # the place is shared: this is where the first worker takes
+
+
+def no_room(what: str, why: str) -> DiskError:
+    """The error of a temporary file that cannot take what a cell needs."""
+    return DiskError(
+        f"cannot {what} in {tempfile.gettempdir()}: {why}",
+        hint="make room there (or name another place in TMPDIR), then `bench resume` the run: its "
+        "finished cells are kept",
+    )
 
 
 class RequestReader:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bench.model import TelemetryPoint
 
 if TYPE_CHECKING:
@@ -60,6 +62,14 @@ class Tally:
             self._end_round()
         self._latest[worker] = pulse
         self._heard.add(worker)
+
+    def end_of(self, worker: int) -> None:
+        """A worker is done, or gone: nothing of its is in flight any more."""
+        last = self._latest.get(worker)
+        if last is not None:
+            self._latest[worker] = replace(
+                last, in_flight=0, running_read_ct=0, loop_lag_ms=None, cpu_share=None
+            )
 
     def end_job(self) -> None:
         """There are no more pulses of this job."""

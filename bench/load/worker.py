@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from bench.errors import DiskError
 from bench.load.frames import Go, Job, JobFailed, Ready, Stop, framed, read_frame, to_worker
 from bench.load.job_run import JobRun
 from bench.load.shared_requests import RequestReader
@@ -33,8 +35,11 @@ async def _run_job(
 
     def write(outcome: Outcome) -> None:
         payload = memoryview(framed(outcome))
-        while payload:
-            payload = payload[os.write(outcomes, payload) :]
+        try:
+            while payload:
+                payload = payload[os.write(outcomes, payload) :]
+        except OSError as error:
+            raise DiskError(error.strerror or str(error)) from error
 
     # A collection of the many small objects of a long run takes milliseconds: none during the job.
     gc.collect()
@@ -42,6 +47,8 @@ async def _run_job(
     gc.disable()
     try:
         await JobRun(job, requests, tell=tell, write=write).run(go)
+    except DiskError as error:
+        tell(JobFailed(message=str(error), is_disk=True))
     except Exception:  # noqa: BLE001  # whatever it was, bench is told and can go on
         tell(JobFailed(message=traceback.format_exc()))
     finally:
@@ -78,9 +85,16 @@ async def serve(files: tuple[int, ...]) -> None:
     os._exit(0)
 
 
+def _allow_as_many_files_as_may_be() -> None:
+    """Each connection is a file, and shells set the limit that a process may raise to 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> None:
     """Run the worker on uvloop, or on asyncio's own loop where uvloop is missing."""
     files = tuple(map(int, sys.argv[1:]))
+    _allow_as_many_files_as_may_be()
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:

@@ -24,6 +24,8 @@ LATE_P50_E2E_SHARE: Final = 0.01
 LATE_P99_E2E_SHARE: Final = 0.10
 # A single-threaded client with 10 % of its core left has a queue in front of it: stamps are late.
 CPU_SHARE_FULL: Final = 0.90
+# A loop that lags though its worker uses less than half of a core was waiting for a processor.
+CPU_SHARE_STARVED: Final = 0.50
 # An event loop this late stamps events by a step or more too late: 20 ms is a decode step of a
 # large model.
 LOOP_LAG_P99_MS: Final = 20.0
@@ -96,11 +98,16 @@ def client_saturated(facts: CellFacts) -> Iterator[Finding]:
         hopeless = full or (lag_ms is not None and lag_ms > LOOP_LAG_HOPELESS_MS)
         cpu = "unknown" if client.cpu_share is None else f"{client.cpu_share:.0%}"
         lag = "unknown" if lag_ms is None else f"{lag_ms:.1f} ms"
+        many = "1 worker" if client.workers == 1 else f"{client.workers} workers"
+        told = f"the load client's loop lagged {lag} at the 99th percentile while it used {cpu} of"
+        starved = client.cpu_share is not None and (
+            client.cpu_share < CPU_SHARE_STARVED * client.workers
+        )
+        why = ": this machine gave it no processor time" if starved else ""
         yield facts.finding(
             FindingKind.CLIENT_SATURATED,
             Severity.INVALID if hopeless else Severity.SUSPECT,
-            f"the load client used {cpu} of a core ({client.workers} workers) and its loop "
-            f"lagged {lag} at the 99th percentile.",
+            f"{told} a core ({many}){why}.",
         )
 
 

@@ -140,7 +140,7 @@ def resume_run(
     folder = _latest(out, retry_failed=retry_failed) if latest else find_run(out, name)
     if is_study(folder):
         raise StoreError(
-            f"{folder.name} holds the launches of a tuning study.",
+            f"{run_id_of(folder)} holds the launches of a tuning study.",
             hint=f"`tuner resume {run_id_of(folder)}` goes on with it.",
         )
     # A published run stays as it is until nothing speaks against taking it up.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-_WANTED = {
+WANTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -96,8 +96,8 @@ def _text(details: ErrorDetails, loc: Sequence[str]) -> str:
         )
     if kind == "value_error":
         return str(ctx["error"])
-    if kind in _WANTED:
-        wanted = _WANTED[kind].format(**ctx)
+    if kind in WANTED:
+        wanted = WANTED[kind].format(**ctx)
         return f"wanted {wanted}, found {found(value)}{_advice(kind, value, loc)}"
     if kind in ("string_pattern_mismatch", "string_too_long") and loc == ["name"]:
         return _name_text(str(value), ())

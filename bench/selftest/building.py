@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import os
 import platform
@@ -44,13 +46,18 @@ def truth_command() -> TruthCommand:
         return _in_python("no C compiler was found")
     words = " ".join((*compiler, platform.machine(), platform.libc_ver()[1]))
     name = hashlib.sha256(source + words.encode()).hexdigest()[:16]
-    try:
-        program = cache_folder() / f"truth_server-{name}"
-        if not program.exists():
-            _compile(compiler, source, program)
-    except (OSError, subprocess.SubprocessError) as error:
-        return _in_python(f"the C one could not be compiled: {error}")
-    return TruthCommand(argv=(str(program),), is_compiled=True)
+    failure: Exception | None = None
+    for folder in (cache_folder, _own_folder):
+        try:
+            program = folder() / f"truth_server-{name}"
+            if not program.exists():
+                _compile(compiler, source, program)
+            _require_runnable(program)
+        except (OSError, subprocess.SubprocessError) as error:
+            failure = failure or error
+        else:
+            return TruthCommand(argv=(str(program),), is_compiled=True)
+    return _in_python(f"the C one could not be compiled: {failure}")
 
 
 def cache_folder() -> Path:
@@ -66,6 +73,19 @@ def cache_folder() -> Path:
     if status.st_uid != os.getuid() or status.st_mode & _OTHERS_MAY_WRITE:
         raise PermissionError(f"others may write into {folder}")
     return folder
+
+
+@functools.cache
+def _own_folder() -> Path:
+    """Where the cache cannot be used: a folder that goes with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="specdyno-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def _require_runnable(program: Path) -> None:
+    if not os.access(program, os.X_OK):  # mounted noexec, as home folders of clusters may be
+        raise PermissionError(f"no program may be run from {program.parent}")
 
 
 def _compiler() -> tuple[str, ...] | None:

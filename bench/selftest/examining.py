@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.selftest.proof import proof_of, remember
+from bench.selftest.proof import proof_of, recall, remember
 from bench.selftest.trial import paced, run_trial, scheduled, unpaced
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Examination:
             1 %; None: none did.
         refused_event_per_s: The lowest load above it at which they did not; None: none was found.
         faults: What was wrong there.
+        is_remembered: Whether later runs will know what it proved.
     """
 
     need: Need
@@ -49,6 +50,7 @@ class Examination:
     proven_event_per_s: float | None
     refused_event_per_s: float | None
     faults: tuple[str, ...]
+    is_remembered: bool
 
     @property
     def is_good_enough(self) -> bool:
@@ -101,6 +103,7 @@ async def examine(
         proven_event_per_s=proven,
         refused_event_per_s=refused,
         faults=faults,
+        is_remembered=recall(workers) is not None,
     )
 
 

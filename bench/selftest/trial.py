@@ -52,6 +52,7 @@ class TrialResult:
         event_per_s: Events a second from the first to the last, over all streams.
         cpu_us_per_event: Of all workers, opening connections and parsing included.
         is_compiled: Whether the ground-truth server was the one in C.
+        why_not_compiled: Why it was not.
     """
 
     accuracy: Accuracy
@@ -59,6 +60,7 @@ class TrialResult:
     event_per_s: float
     cpu_us_per_event: float | None
     is_compiled: bool
+    why_not_compiled: str | None = None
 
     @property
     def is_right(self) -> bool:
@@ -116,12 +118,14 @@ class TrialRecord:
         client: What it says of itself.
         answers: By the server.
         is_compiled: Whether that was the one in C.
+        why_not_compiled: Why it was not.
     """
 
     samples: Sequence[RequestSample]
     client: ClientStats
     answers: Sequence[TrueAnswer]
     is_compiled: bool
+    why_not_compiled: str | None = None
 
 
 async def record_trial(trial: Trial, *, workers: int) -> TrialRecord:
@@ -143,6 +147,7 @@ async def record_trial(trial: Trial, *, workers: int) -> TrialRecord:
         client=load.client,
         answers=server.answers,
         is_compiled=server.command.is_compiled,
+        why_not_compiled=server.command.why_not,
     )
 
 
@@ -167,6 +172,7 @@ async def run_trial(trial: Trial, *, workers: int) -> TrialResult:
         event_per_s=event_ct / span_s if span_s > 0 else 0.0,
         cpu_us_per_event=us_per_event,
         is_compiled=record.is_compiled,
+        why_not_compiled=record.why_not_compiled,
     )
 
 

@@ -7,7 +7,7 @@ reader also takes what older releases and other OpenAI-compatible servers send.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -138,6 +138,11 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     dp_rank: int | None = None
 
 
+Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""What a server counts; beyond this it is no count, and 64 bits would not hold sums of it."""
+Seconds = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+
+
 class _ToolFunction(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: Any = None
@@ -163,14 +168,14 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _TokenDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
     prompt_tokens_details: _TokenDetails | None = None
     completion_tokens_details: _TokenDetails | None = None
 
@@ -178,21 +183,21 @@ class _Usage(msgspec.Struct, gc=False):
 class _SpecFields(msgspec.Struct, gc=False):
     """The counters under every name they have had: first 0.5.23's, then two older generations."""
 
-    spec_verify_ct: int | None = None
-    spec_num_correct_drafts: int | None = None
-    spec_accepted_drafts: int | None = None
-    spec_accept_token_num: int | None = None
-    spec_num_proposed_drafts: int | None = None
-    spec_proposed_drafts: int | None = None
-    spec_draft_token_num: int | None = None
-    spec_correct_drafts_histogram: tuple[int, ...] | None = None
-    spec_accept_histogram: tuple[int, ...] | None = None
+    spec_verify_ct: Count | None = None
+    spec_num_correct_drafts: Count | None = None
+    spec_accepted_drafts: Count | None = None
+    spec_accept_token_num: Count | None = None
+    spec_num_proposed_drafts: Count | None = None
+    spec_proposed_drafts: Count | None = None
+    spec_draft_token_num: Count | None = None
+    spec_correct_drafts_histogram: tuple[Count, ...] | None = None
+    spec_accept_histogram: tuple[Count, ...] | None = None
 
 
 class _CachedDetails(msgspec.Struct, gc=False):
-    device: int | None = None
-    host: int | None = None
-    storage: int | None = None
+    device: Count | None = None
+    host: Count | None = None
+    storage: Count | None = None
 
 
 class _SglExt(msgspec.Struct, gc=False):
@@ -202,13 +207,13 @@ class _SglExt(msgspec.Struct, gc=False):
 
 class _MetaInfo(_SpecFields, gc=False):
     finish_reason: Any = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    num_retractions: int | None = None
-    queue_time: float | None = None
-    dp_rank: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+    num_retractions: Count | None = None
+    queue_time: Seconds | None = None
+    dp_rank: Count | None = None
 
 
 class _Payload(msgspec.Struct, gc=False):

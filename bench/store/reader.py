@@ -259,11 +259,14 @@ def _summary(folder: Path) -> RunSummary:
         )
     pid = writer_pid(folder)
     note = None
-    if published and can_retry(manifest, folder):
+    is_study = bool(manifest.plan_arguments.get("study"))
+    if published and not is_study and can_retry(manifest, folder):
         note = "`bench resume --retry-failed` tries its failed launches again"
     if not published:
         note = (
-            "`bench resume` goes on with it" if pid is None else f"being written by process {pid}"
+            f"`{'tuner' if is_study else 'bench'} resume` goes on with it"
+            if pid is None
+            else f"being written by process {pid}"
         )
     if faults := faults_of(manifest):
         note = "; ".join(filter(None, (note, f"faults on request: {faults}")))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_the_study_is_listed_shown_reported_and_exported(swept):
     assert (folder / "there" / "launch.sh").is_file()
 
 
+def test_a_damaged_study_hides_no_other(swept, tmp_path):
+    folder, (_, out, _) = swept
+    results = shutil.copytree(folder / "results", tmp_path / "results")
+    bad = results / "tiny" / "20260101T000000Z-tiny-abcdef"
+    bad.mkdir()
+    (bad / "study.json").write_text('{"format": 1, ')
+    (bad / "manifest.json").write_text("{}")
+    code, listed, err = tuner("status", cwd=tmp_path)
+    assert code == 0
+    assert json.loads(out)["study"] in listed
+    assert "study.json cannot be read" in err
+
+
 def test_a_dry_run_tells_the_space_and_starts_nothing(tmp_path):
     code, out, _ = tuner("sweep", scenario(tmp_path), "--sim", "--dry-run", cwd=tmp_path)
     assert code == 0
@@ -95,6 +109,7 @@ def test_a_dry_run_tells_the_space_and_starts_nothing(tmp_path):
         ("\ntune:\n  num_steps: []\n", "tune.num_steps: is empty"),
         ("\ntune:\n  present: nobody\n", "no arm is called nobody"),
         ("\ntune:\n  present: eagle3\n  loads: {'99': 1}\n", "no load is called 99"),
+        ("\ntune:\n  eagle_topk: [0]\n", "tune: no speculative configuration is legal"),
         ("", "tune: missing"),
     ],
 )

@@ -163,6 +163,7 @@ def test_what_is_odd_is_given_back_whole(field):
         b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
         OK + b"zz\r\n",
         OK + b"0x5\r\nhello\r\n",

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from scripted import serve
 
+from bench.errors import DiskError
 from bench.load.frames import Go, Job, JobEnd, Prepared
 from bench.load.job_run import JobRun
 from bench.load.shared_requests import Request, RequestReader, RequestWriter
@@ -20,6 +21,7 @@ def job(served, **changes) -> Job:
         "api_key": None,
         "path": "v1/chat/completions",
         "rid_stem": "a" * 24,
+        "is_open": False,
         "slots": [0, 1],
         "request_s": 20.0,
         "connect_s": 5.0,
@@ -56,12 +58,20 @@ async def test_a_job_that_goes_well():
     assert [body["rid"] for body in served.bodies] == [f"{'a' * 24}{n:08x}" for n in range(6)]
 
 
+async def test_a_worker_without_a_slot_of_a_closed_load_sends_nothing():
+    outcomes = []
+    async with serve() as served:
+        told = await run(job(served, slots=[], connections=0), outcomes.append)
+    assert [type(message) for message in told] == [Prepared, JobEnd]
+    assert outcomes == served.bodies == []
+
+
 async def test_outcomes_that_cannot_be_written_end_the_job():
     def full(_outcome):
-        raise OSError(28, "No space left on device")
+        raise DiskError("No space left on device")
 
     async with serve() as served:
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(DiskError, match="No space left"):
             await run(job(served), full)
 
 

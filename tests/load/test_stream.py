@@ -387,6 +387,16 @@ def test_what_follows_done_is_ignored():
     assert (got.status, got.text) == (RequestStatus.OK, "a")
 
 
+@pytest.mark.parametrize("place", ["prompt_tokens", "completion_tokens"])
+@pytest.mark.parametrize("count", [2**63, 2**70, -(2**64)])
+def test_a_count_that_no_record_could_hold_is_none(place, count):
+    event = chat_chunk("a") | {"usage": {"prompt_tokens": 5, "completion_tokens": 1, place: count}}
+    record = assemble([(1, sse(event)), (2, sse("[DONE]"))], StreamEnd())
+    assert record.status is RequestStatus.MALFORMED_STREAM
+    assert place in record.error_message
+    assert record.output_tok is None
+
+
 def test_messages_are_cut():
     assert len(record(sse({"error": "x" * 9000}), DONE).error_message) == 4000
 

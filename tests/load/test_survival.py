@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import itertools
 import os
+import resource
 import signal
+import socket
 import time
 
 import psutil
@@ -13,7 +16,9 @@ import pytest
 from raw_servers import OK_HEAD, chunks, serve_raw, stream_of
 from scripted import chat_chunk, chat_events, client_of, make_cell, make_workload, serve, sse
 
+from bench.errors import DiskError
 from bench.load.generator import open_client
+from bench.load.process import start_worker
 from bench.load.samples import client_stats
 from bench.model import Load, RequestStatus, Timeouts
 
@@ -38,21 +43,28 @@ def closed(concurrency, requests, **changes):
     return make_cell(load=load, requests=requests, warmup_requests=0, **changes)
 
 
-async def unused_address():
-    async with serve() as served:
-        return served.base_url
+@pytest.fixture
+def refusing_address():
+    """An address at which nothing listens, kept from whoever looks for a free port meanwhile.
+
+    (A dial from that very port would even reach itself.)
+    """
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", ["closed", "open"])
-async def test_2000_refused_connections(kind, workers):
+async def test_2000_refused_connections(kind, workers, refusing_address):
     load = (
         Load(kind="closed", concurrency=64)
         if kind == "closed"
         else Load(kind="open", rate_per_s=2000.0)
     )
-    cell = make_cell(load=load, requests=2000, warmup_requests=0)
-    got = await run(await unused_address(), cell, workers=workers)
+    patient = Timeouts(request_s=300.0, connect_s=300.0, drain_s=300.0)
+    cell = make_cell(load=load, requests=2000, warmup_requests=0, timeouts=patient)
+    got = await run(refusing_address, cell, workers=workers)
     assert counts(got.samples) == {RequestStatus.REFUSED: 2000}
     assert [s.index for s in got.samples] == list(range(2000))
     assert {s.sent_ns for s in got.samples} == {None}
@@ -163,17 +175,73 @@ async def test_a_worker_of_two_is_killed():
             while len(served.bodies) < 18:  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.005)
             os.kill(client._workers[0].pid, signal.SIGKILL)
-            samples = (await load).samples
+            got = await load
             again = (await client.run_cell(closed(6, 12), model_name="m")).samples
         finally:
             await client.close()
+    samples = got.samples
     by_status = counts(samples)
+    assert got.telemetry[-1].name == "requests_in_flight"
+    assert got.telemetry[-1].value <= 3  # none of the dead one's
     assert [s.index for s in samples] == list(range(60))
     assert set(by_status) == {OK, LOST}
     assert by_status[LOST] <= 3  # what it had in flight; the other has done the rest
     lost = [s for s in samples if s.status is LOST]
     assert all("exit status -9" in s.error_message for s in lost)
     assert counts(again) == {OK: 12}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_outcomes_that_find_no_room(workers):
+    """The cell ends with the reason, and the client goes on where there is room again."""
+    async with serve() as served:
+        client = await open_client(served.base_url, workers=workers)
+        try:
+            worker = psutil.Process(client.worker_pids[0])
+            worker.rlimit(psutil.RLIMIT_FSIZE, (12_000, 12_000))
+            with pytest.raises(DiskError, match="File too large") as raised:
+                await client.run_cell(closed(4, 300), model_name="m")
+            again = (await client.run_cell(closed(4, 8), model_name="m")).samples
+        finally:
+            await client.close()
+    assert "TMPDIR" in raised.value.hint
+    assert counts(again) == {OK: 8}
+
+
+async def test_more_streams_than_files_may_be_open():
+    async with serve(gap_s=0.02) as served:
+        client = await open_client(served.base_url)
+        try:
+            psutil.Process(client.worker_pids[0]).rlimit(psutil.RLIMIT_NOFILE, (64, 64))
+            samples = (await client.run_cell(closed(256, 400), model_name="m")).samples
+        finally:
+            await client.close()
+    refused = [s for s in samples if s.status is RequestStatus.REFUSED]
+    assert set(counts(samples)) == {OK, RequestStatus.REFUSED}
+    assert len(samples) == 400
+    assert all("ulimit" in s.error_message for s in refused)
+
+
+async def test_a_worker_opens_as_many_files_as_it_may():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))
+    try:
+        worker = await start_worker()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert psutil.Process(worker.pid).rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
+    await worker.close()
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+async def test_more_workers_than_slots(concurrency):
+    async with serve(gap_s=0.002) as served:
+        got = await run(served.base_url, closed(concurrency, 9), workers=3)
+    assert counts(got.samples) == {OK: 9}
+    assert got.client.max_in_flight == concurrency
+    edges = [(s.sent_ns, 1) for s in got.samples] + [(s.ended_ns, -1) for s in got.samples]
+    in_flight = list(itertools.accumulate(step for _, step in sorted(edges)))
+    assert max(in_flight) == concurrency
 
 
 async def test_two_workers_bring_the_same_records_as_one():
@@ -214,13 +282,14 @@ async def test_what_a_long_stream_holds_in_memory_is_bounded():
         client = await open_client(server.base_url)
         try:
             process = psutil.Process(client._workers[0].pid)
+            await client.run_cell(closed(2, 6), model_name="m")  # what the allocator then keeps
             before = process.memory_info().rss
-            got = await client.run_cell(closed(2, 6), model_name="m")
+            got = await client.run_cell(closed(2, 12), model_name="m")
             after = process.memory_info().rss
         finally:
             await client.close()
-    assert counts(got.samples) == {OK: 6}
-    assert after - before < 40 * 2**20
+    assert counts(got.samples) == {OK: 12}
+    assert after - before < 60 * 2**20  # of 480 MB that came
 
 
 def test_client_stats_of_nothing():

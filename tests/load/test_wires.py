@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import zlib
 
 import pytest
@@ -135,8 +136,9 @@ async def test_a_compressed_stream_is_read_by_the_second_reader(coding):
     assert_all_right(got)
     assert got.client.second_reader_ct == 6
     for sample in got.samples:
-        gaps_ns = [b - a for a, b in zip(sample.event_ns, sample.event_ns[1:], strict=False)]
-        assert sum(gap > 0 for gap in gaps_ns) > TOK / 2  # each event by its own read
+        assert list(sample.event_ns) == sorted(sample.event_ns)
+        # Each event by its own read; a busy machine brings some together.
+        assert 1 < len(set(sample.event_ns)) <= sample.read_ct
 
 
 async def test_a_compressed_stream_of_megabytes():
@@ -208,6 +210,32 @@ async def test_a_server_that_closes_after_each_response():
 
     async with serve_raw(once) as server:
         assert_all_right(await run(server.base_url))
+
+
+async def test_a_server_that_closes_after_each_response_without_saying_so():
+    """No request is sent where the server has hung up already."""
+
+    async def once(writer, request):
+        # The end of the connection comes in the same packet as that of the response.
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        writer.write(stream_of(TOK))
+        writer.write_eof()
+        await asyncio.sleep(1.0)  # until then the other way is open
+
+    async with serve_raw(once) as server:
+        got = await run(server.base_url, load=Load(kind="closed", concurrency=1))
+    assert_all_right(got)
+    assert server.connections == 6
+
+
+async def test_a_response_that_is_over_for_the_api_but_not_for_http():
+    async def no_last_chunk(writer, request):
+        writer.write(OK_HEAD + chunks(*chat_events(TOK)))
+
+    async with serve_raw(no_last_chunk) as server:
+        got = await run(server.base_url, requests=2, timeouts=Timeouts(request_s=0.5))
+    assert_all_right(got)
+    assert all(s.ended_ns == s.event_ns[-1] for s in got.samples)  # not when it was given up
 
 
 async def test_a_response_byte_by_byte():

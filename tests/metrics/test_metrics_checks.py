@@ -121,6 +121,22 @@ def test_a_fast_clock_stretches_the_clients_own_lag():
     assert set(found(client=slow)) == {K.CLIENT_SATURATED}
 
 
+@pytest.mark.parametrize(
+    ("client", "starved"),
+    [
+        ({"cpu_share": 0.01}, True),
+        ({"cpu_share": 0.6, "workers": 2}, True),
+        ({"cpu_share": 0.6}, False),
+        ({"cpu_share": None}, False),
+    ],
+)
+def test_a_client_that_got_no_processor_is_not_said_to_have_used_it(client, starved):
+    _, findings = run_summarize(client=make_client(loop_lag_p99_ms=50.0, **client))
+    [saturated] = [f for f in findings if f.kind is K.CLIENT_SATURATED]
+    assert ("gave it no processor time" in saturated.message) is starved
+    assert "lagged 50.0 ms" in saturated.message
+
+
 def test_no_client_statistics_are_no_finding():
     assert found(client=None) == {}
 

@@ -32,6 +32,7 @@ def trial(event_per_s, *, is_compiled=True):
         event_per_s=event_per_s,
         cpu_us_per_event=12.34,
         is_compiled=is_compiled,
+        why_not_compiled=None if is_compiled else "no C compiler was found",
     )
 
 
@@ -39,7 +40,7 @@ def trial(event_per_s, *, is_compiled=True):
 def selftest(monkeypatch):
     """The command, with what its examination found in place of one."""
 
-    def run(*words, proven=8000.0, refused=None, is_compiled=True):
+    def run(*words, proven=8000.0, refused=None, is_compiled=True, is_remembered=True):
         asked = {}
 
         async def examine(need, *, workers, on_step):
@@ -55,6 +56,7 @@ def selftest(monkeypatch):
                 proven_event_per_s=proven,
                 refused_event_per_s=refused,
                 faults=("TTFT off by 1.50 ms",) if refused else (),
+                is_remembered=is_remembered,
             )
 
         monkeypatch.setattr(examining, "examine", examine)
@@ -78,7 +80,13 @@ def test_a_load_that_is_not_proven_is_said_with_its_faults(selftest):
     out, _ = selftest(proven=None, refused=5000.0, is_compiled=False)
     assert "At 5000 events/s: TTFT off by 1.50 ms." in out
     assert "NOT PROVEN" in out
-    assert "ran in Python" in out
+    assert "ran in Python (no C compiler was found)" in out
+
+
+def test_a_proof_that_cannot_be_kept_is_said(selftest):
+    assert "No later run" not in selftest()[0]
+    assert "No later run" in selftest(is_remembered=False)[0]
+    assert "No later run" not in selftest(is_remembered=False, proven=None)[0]
 
 
 def test_the_same_as_json(selftest):

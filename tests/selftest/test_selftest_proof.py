@@ -118,7 +118,17 @@ async def test_the_ladder_goes_up_to_the_first_load_that_is_wrong(good_up_to):
     assert found.proven_event_per_s == 1500
     assert found.refused_event_per_s == 2250
     assert found.is_good_enough
+    assert found.is_remembered
     assert recall(1).event_per_s == 1500
+
+
+async def test_what_cannot_be_kept_is_not_said_to_be(good_up_to, tmp_path, monkeypatch):
+    good_up_to(2000)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    found = await examine(NEED, workers=1)
+    assert found.is_good_enough
+    assert not found.is_remembered
 
 
 async def test_the_ladder_goes_down_to_the_first_load_that_is_right(good_up_to):

@@ -1,5 +1,6 @@
 """The ground-truth server, in C and in Python, and what the client records of it."""
 
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.model import Api, Load, RequestStatus
+from bench.selftest import building
 from bench.selftest import trial as trials
 from bench.selftest.building import cache_folder, truth_command
 from bench.selftest.serving import Pace
@@ -88,8 +90,20 @@ def test_a_cache_that_others_may_write_is_not_trusted(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_folder().chmod(0o777)
     command = truth_command()
+    assert command.is_compiled
+    assert not Path(command.argv[0]).is_relative_to(tmp_path)
+
+
+@needs_compiler
+def test_where_no_program_may_be_run_python_serves(monkeypatch):
+    def may_be_run(path, mode):  # as where mounted noexec
+        return "truth_server-" not in str(path) and access(path, mode)
+
+    access = os.access
+    monkeypatch.setattr(building.os, "access", may_be_run)
+    command = truth_command()
     assert not command.is_compiled
-    assert "others may write" in command.why_not
+    assert "no program may be run from" in command.why_not
 
 
 def test_a_broken_compiler_is_none(tmp_path, monkeypatch):

@@ -12,12 +12,13 @@ import pytest
 from bench_stand_ins import MS, SCENARIO, World, forever, samples_of
 
 from bench import runner
-from bench.errors import Interrupted, ServerError, StoreError
+from bench.errors import InputError, Interrupted, ServerError, StoreError
 from bench.model import Verdict
 from bench.model.study import TrialState
 from bench.sglang.failures import FailureClass
 from bench.store import load_run
 from bench.store.study import JOURNAL, STUDY, is_study, read_study, studies_in
+from tuner.cli.study_text import answer
 from tuner.sweep.beginning import Asked, prepare, resume_sweep, start_sweep
 from tuner.sweep.running import Sweep, TrialEnded, TrialStarting
 
@@ -282,6 +283,53 @@ def test_a_baseline_that_does_not_start_ends_the_sweep_with_the_reason(
         run(*begin(tmp_path))
 
 
+def test_what_ran_before_is_tried_again_and_no_neighbours_fault(engine, tmp_path, monkeypatch):
+    with_failures(
+        engine,
+        monkeypatch,
+        {4: FailureClass.CUDA_OOM, 3: [None, FailureClass.GRAPH_CAPTURE_FAILED]},
+    )
+    study = read_study(run(*begin(tmp_path)))
+    labels = {c.place: c.label for c in study.configurations}
+    failed = [labels[t.configuration] for t in study.trials if t.state is TrialState.FAILED]
+    assert {"EAGLE3 4-1-5", "EAGLE3 3-1-4"} <= set(failed)
+    excluded = {c.label for c in study.configurations if c.excluded}
+    assert "EAGLE3 5-1-6" not in excluded  # it was the first of all, and ran
+    assert "EAGLE3 3-1-4" not in excluded
+    assert labels[study.conclusion.deploy] == "EAGLE3 3-1-4"
+
+
+def test_nothing_but_the_baseline_ends_the_search_early(engine, tmp_path):
+    study = read_study(run(*begin(tmp_path, TUNE + "  constraints: {ttft_p99_ms: 0.01}\n")))
+    assert (study.status, study.conclusion) == ("complete", None)
+    assert len(study.trials) < study.launches_budget
+    [told] = answer(study)
+    assert told.startswith("No final: whatever was to be compared with the baseline failed or")
+    assert "The baseline breaks a limit too: p99 TTFT" in told
+
+
+def test_launches_that_end_before_a_final_can_be_raised(engine, tmp_path, monkeypatch):
+    with_failures(
+        engine, monkeypatch, dict.fromkeys((2, 3, 4, 5), FailureClass.GRAPH_CAPTURE_FAILED)
+    )
+    folder = run(*begin(tmp_path, TUNE.replace("12", "4")))
+    study = read_study(folder)
+    assert (study.status, study.conclusion) == ("interrupted", None)
+    monkeypatch.undo()
+    engine.install(monkeypatch)
+    resumed = resume_sweep(
+        str(folder), tmp_path / "results", command_line=["tuner", "resume"], launches=12
+    )
+    study = read_study(run(*resumed))
+    assert study.status == "complete"
+    assert study.conclusion is not None
+
+
+def test_hours_for_less_than_a_sweep_are_refused(tmp_path):
+    with pytest.raises(InputError, match="h are not enough: a launch takes about"):
+        begin(tmp_path, hours=1e-6)
+
+
 def test_leave_it_off_is_an_answer(engine, tmp_path, monkeypatch):
     for steps in (1, 2, 3, 4, 5):
         monkeypatch.setitem(STEP_MS, steps, 60.0)
@@ -382,9 +430,9 @@ def test_two_sweeps_on_one_study_are_refused(engine, tmp_path):
             )
 
 
-def stopped_at(tmp_path, engine, cells):
+def stopped_at(tmp_path, engine, cells, tune=TUNE):
     """A sweep that ended after so many cells as if killed: nothing was told any more."""
-    prepared, writer = begin(tmp_path)
+    prepared, writer = begin(tmp_path, tune)
 
     class Killed(BaseException):
         pass
@@ -417,6 +465,59 @@ def test_a_killed_sweep_loses_no_finished_cell(engine, tmp_path):
     assert study.conclusion.verdict is Verdict.FASTER
 
 
+def test_a_launch_that_was_cut_off_is_named_and_beside_the_budget(engine, tmp_path):
+    stopped_at(tmp_path, engine, 4)
+    events = []
+    study = read_study(run(*again(tmp_path), events))
+    [stale] = [t for t in study.trials if t.state is TrialState.STALE]
+    [noted] = [e.text for e in events if "was cut off" in getattr(e, "text", "")]
+    assert noted.startswith(f"launch {stale.number + 1} was cut off")
+    starting = [e for e in events if isinstance(e, TrialStarting)]
+    assert {e.cut_off for e in starting} == {1}
+    assert starting[-1].trial.number + 1 == study.launches_budget + 1
+
+
+def test_a_baseline_that_was_cut_off_is_measured_whole(engine, tmp_path):
+    stopped_at(tmp_path, engine, 1)
+    study = read_study(run(*again(tmp_path)))
+    first, second = study.trials[:2]
+    assert (first.state, second.state) == (TrialState.STALE, TrialState.MEASURED)
+    assert second.configuration == 0
+    assert all(t.gain is not None for t in study.trials[1:])
+
+
+def test_what_was_tried_again_before_a_stop_is_not_tried_again_after_it(
+    engine, tmp_path, monkeypatch
+):
+    with_failures(engine, monkeypatch, {5: [FailureClass.HANG]})
+    stopped_at(tmp_path, engine, 5)  # the baseline, the second try, half of a third
+    study = read_study(run(*again(tmp_path)))
+    labels = {c.place: c.label for c in study.configurations}
+    first = [t.state for t in study.trials if t.why == "first"]
+    assert first == [TrialState.FAILED, TrialState.MEASURED]
+    assert "EAGLE3 5-1-6" not in {labels[c.place] for c in study.configurations if c.excluded}
+
+
+def test_why_neighbours_are_left_out_outlives_a_stop(engine, tmp_path, monkeypatch):
+    with_failures(engine, monkeypatch, {5: FailureClass.CUDA_OOM})
+    tune = TUNE.replace("[1, 2, 3, 4, 5]", "[1, 2, 3, 5, 8]")
+    stopped_at(tmp_path, engine, 5, tune)
+    study = read_study(run(*again(tmp_path)))
+    [why] = [c.excluded for c in study.configurations if c.label == "EAGLE3 8-1-9"]
+    assert why == "needs at least the memory of EAGLE3 5-1-6, which failed (cuda_oom)"
+
+
+def test_a_baseline_that_failed_may_be_mended_and_taken_up(engine, tmp_path, monkeypatch):
+    with_failures(engine, monkeypatch, {0: FailureClass.BAD_ARGUMENTS})
+    prepared, writer = begin(tmp_path)
+    with pytest.raises(ServerError, match="the baseline failed twice"):
+        run(prepared, writer)
+    monkeypatch.undo()
+    engine.install(monkeypatch)
+    study = read_study(run(*again(tmp_path)))
+    assert study.conclusion.verdict is Verdict.FASTER
+
+
 def test_half_a_line_of_the_journal_and_its_lock_are_no_obstacle(engine, tmp_path):
     folder = stopped_at(tmp_path, engine, 6)
     with (folder / JOURNAL).open("ab") as journal:
@@ -434,6 +535,17 @@ def test_a_lost_journal_is_made_anew_from_the_study(engine, tmp_path, damage):
     study = read_study(run(*again(tmp_path)))
     assert study.status == "complete"
     assert len([t for t in study.trials if t.state is TrialState.MEASURED]) >= 11
+    assert not [t for t in study.trials if t.state is TrialState.RUNNING]
+
+
+def test_a_damaged_study_is_made_anew_from_the_journal(engine, tmp_path):
+    folder = stopped_at(tmp_path, engine, 6)
+    (folder / STUDY).write_bytes((folder / STUDY).read_bytes()[:500])
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_study(folder)
+    study = read_study(run(*again(tmp_path)))
+    assert (study.status, study.launches_budget) == ("complete", 12)
+    assert len([t for t in study.trials if t.state is not TrialState.STALE]) == 12
 
 
 def test_a_study_is_not_taken_up_as_a_run(engine, tmp_path):

@@ -19,6 +19,7 @@ from tuner.space import (
     settings_of,
     survey,
 )
+from tuner.space.candidates import candidates_of
 
 SERVER = Server(
     arguments=("--model-path", "target"),
@@ -106,6 +107,22 @@ def test_an_option_that_does_nothing_makes_no_new_configuration():
     assert [c.label for c in space.configurations] == ["off", "EAGLE3 3-1-4"]
 
 
+def test_what_the_scenario_has_already_makes_no_new_configuration():
+    server = Server(
+        arguments=(*SERVER.arguments, "--page-size", "16", "--enable-mixed-chunk"),
+        environment=(("NCCL_ALGO", "Ring"),),
+        known=SERVER.known,
+    )
+    for asked in (
+        Configuration(arguments=(("--page-size", "16"),)),
+        Configuration(arguments=(("--enable-mixed-chunk", "true"),)),
+        Configuration(environment=(("NCCL_ALGO", "Ring"),)),
+    ):
+        assert effective(asked, server)[0] == Configuration()
+    other = Configuration(arguments=(("--page-size", "64"),))
+    assert effective(other, server)[0] == other
+
+
 def test_bundles_are_one_axis():
     wide = Setting(arguments=(("--enable-symm-mem", "true"),), environment=(("A", "1"),))
     made = settings_of({}, {"B": (None, "2")}, [(Setting(), wide)])
@@ -119,10 +136,23 @@ def test_bundles_are_one_axis():
 KIMI = Path(__file__).parents[2] / "scenarios" / "kimi.yaml"
 
 
-def scenario_with(tmp_path, block):
+ADAPTIVE_ARM = """\
+  adaptive:
+    draft: {path: /models/kimi-k2.5-eagle3-rewired, revision: main}
+    speculative: {algorithm: EAGLE3, num_steps: 3, eagle_topk: 1, num_draft_tokens: 4}
+    arguments: [--speculative-adaptive]
+"""
+
+
+def scenario_with(tmp_path, block, arms=""):
     path = tmp_path / "kimi.yaml"
     text = KIMI.read_text(encoding="utf-8")
-    path.write_text(text.partition("\ntune:")[0] + "\ntune:\n" + block, encoding="utf-8")
+    path.write_text(
+        text.partition("\ntune:")[0].replace("\nworkloads:", f"{arms}\nworkloads:")
+        + "\ntune:\n"
+        + block,
+        encoding="utf-8",
+    )
     return load_scenario(path)
 
 
@@ -157,6 +187,21 @@ def test_a_good_block_is_read(tmp_path):
         ("  objective: speed\n", "wanted one of"),
         ("  environment: {A: []}\n", "tune.environment.A: has no value"),
         ("  bundles: {transport: {}}\n", "tune.bundles.transport: has no value"),
+        ("  algorithm: []\n", "tune.algorithm: is empty. Give at least one"),
+        (
+            "  algorithm: [EAGEL3]\n",
+            "EAGEL3 is no algorithm of SGLang's own. Did you mean EAGLE3?",
+        ),
+        ("  algorithm: ['off']\n", "always among the candidates. Leave it out"),
+        ("  algorithm: EAGLE3\n", "tune.algorithm: wanted a list; found the text 'EAGLE3'"),
+        ("  num_steps: 3\n", "wanted a list, or {from: 1, to: 8}; found the number 3"),
+        ("  num_steps: [x]\n", "tune.num_steps.0: wanted a whole number; found the text 'x'"),
+        ("  num_steps: {from: 1}\n", "tune.num_steps.to: missing"),
+        ("  environment: {A B: ['1']}\n", "'A B' is no name of an environment variable"),
+        ("  environment: {HF_TOKEN: [abc]}\n", "tune.environment.HF_TOKEN: holds a secret"),
+        ("  bundles: {x: {a: {environment: {HF_TOKEN: abc}}}}\n", "holds a secret"),
+        ("  arguments: {--port: [1]}\n", "bench picks a free port. Take it out"),
+        ("  arguments: {--speculative-draft-model-path: [a]}\n", "draft.path gives it"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path, block, told):
@@ -166,6 +211,33 @@ def test_a_mistake_is_told_with_its_line(tmp_path, block, told):
     line = loaded.source.text.count("\n")  # the block is the file's last line
     assert told in str(caught.value)
     assert f"kimi.yaml:{line}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (
+            "  present: eagle3-rewired\n  eagle_topk: [0]\n",
+            "no speculative configuration is legal",
+        ),
+        (
+            "  present: eagle3-rewired\n  objective: energy\n",
+            "tune.objective: simulated GPUs draw no power",
+        ),
+        ("  present: adaptive\n", "SGLang's adaptive mode is no one draft"),
+    ],
+)
+def test_what_cannot_be_searched_is_told(tmp_path, block, told):
+    loaded = scenario_with(tmp_path, block, ADAPTIVE_ARM)
+    with pytest.raises(ScenarioError) as caught:
+        candidates_of(loaded, read_tune(loaded), simulated="energy" in block)
+    assert told in str(caught.value)
+
+
+def test_an_algorithm_without_the_adaptive_mode_has_no_guest(tmp_path):
+    loaded = scenario_with(tmp_path, "  algorithm: [STANDALONE]\n  present: eagle3-rewired\n")
+    assert candidates_of(loaded, read_tune(loaded), simulated=False).adaptive is None
 
 
 def test_no_block_is_told(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from bench.cli.output import Printer, duration, many, print_json
@@ -10,6 +11,16 @@ if TYPE_CHECKING:
     from tuner.sweep.beginning import Prepared
 
 _SHOWN = 40
+FEWEST_FOR_A_VERDICT = 6
+"""Launches: the baseline, one other, and two blocks of both."""
+
+
+def few_launches(launches: int) -> str:
+    """That so few launches say what is best, but prove nothing."""
+    return (
+        f"{many(launches, 'launch')} give a best guess and no verdict: that takes at least "
+        f"{FEWEST_FOR_A_VERDICT}."
+    )
 
 
 def print_space(prepared: Prepared, *, as_json: bool) -> None:
@@ -20,21 +31,22 @@ def print_space(prepared: Prepared, *, as_json: bool) -> None:
         print_json(_space_json(prepared))
         return
     printer = Printer()
-    raw, legal, distinct = space.raw, space.legal, len(space.configurations)
+    raw, legal, distinct = space.raw, space.legal, len(candidates.searched)
     printer.print_text(
-        f"{ground.loaded.scenario.name}: {raw} raw points, {legal} legal, {distinct} distinct "
-        "configurations."
+        f"{ground.loaded.scenario.name}: {many(raw, 'raw point')}, {legal} legal, "
+        f"{many(distinct, 'distinct configuration')}."
     )
     for rule, count, reason in space.illegal:
         printer.print_text(f"  {count} not legal ({rule}): {reason}")
     for why, count in space.aliases:
-        printer.print_text(f"  {count} the same as another ({why})")
+        rule = f"rule {why} of docs/arguments.md" if re.fullmatch(r"C\d+", why) else why
+        printer.print_text(f"  {count} the same as another ({rule})")
     printer.print_text("Configurations:")
     labels = [c.label for c in space.configurations]
     for place, label in enumerate(labels[:_SHOWN]):
         printer.print_text(f"  {label}{_mark(prepared, place)}")
-    if distinct > _SHOWN:
-        printer.print_text(f"  and {distinct - _SHOWN} more")
+    if len(labels) > _SHOWN:
+        printer.print_text(f"  and {len(labels) - _SHOWN} more")
     printer.print_text("Every launch measures:")
     for point, weight in zip(ground.points, candidates.weights, strict=True):
         printer.print_text(
@@ -47,6 +59,8 @@ def print_space(prepared: Prepared, *, as_json: bool) -> None:
         f"At most {many(prepared.launches, 'launch')} of about {duration(prepared.launch_s)}: "
         f"{total}{hours}."
     )
+    if prepared.launches < FEWEST_FOR_A_VERDICT:
+        printer.print_text(few_launches(prepared.launches))
     if ground.simulated:
         printer.print_text("The servers would be SIMULATED.")
 
@@ -55,6 +69,8 @@ def _mark(prepared: Prepared, place: int) -> str:
     candidates = prepared.candidates
     if place == 0:
         return "   <- the baseline"
+    if place == candidates.adaptive:
+        return "   <- for comparison, if a launch is left"
     if place == candidates.present:
         return "   <- in use now"
     return "   <- known good" if place in candidates.known_good else ""
@@ -68,7 +84,7 @@ def _space_json(prepared: Prepared) -> dict[str, object]:
         "simulated": candidates.ground.simulated,
         "raw": space.raw,
         "legal": space.legal,
-        "distinct": len(space.configurations),
+        "distinct": len(candidates.searched),
         "illegal": [
             {"rule": rule, "count": count, "reason": reason}
             for rule, count, reason in space.illegal
@@ -76,8 +92,9 @@ def _space_json(prepared: Prepared) -> dict[str, object]:
         "aliases": [{"why": why, "count": count} for why, count in space.aliases],
         "configurations": [
             {"arm": arm, "label": c.label}
-            for arm, c in zip(candidates.arms, space.configurations, strict=True)
+            for arm, c in zip(candidates.arms, candidates.searched, strict=False)
         ],
+        "for_comparison": [c.label for c in space.configurations[len(candidates.searched) :]],
         "cells": [
             {"workload": p.workload.name, "load": p.load.label, "weight": weight}
             for p, weight in zip(candidates.ground.points, candidates.weights, strict=True)

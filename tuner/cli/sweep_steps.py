@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from bench.cli.output import RESULTS, Printer, duration, many, print_json, printing, shown_path
-from bench.errors import EXIT_NO_VALID_CELL, BenchError, Interrupted
+from bench.errors import EXIT_NO_VALID_CELL, BenchError, DiskError, Interrupted
 from bench.model import CellStatus
 from bench.model.study import TrialState
+from tuner.cli.space_text import FEWEST_FOR_A_VERDICT, few_launches
 from tuner.cli.study_text import percent, print_study, study_json, trial_result
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def run_sweep(
             sweep = Sweep(prepared, writer, on_event=progress.on_event, on_trial=progress.on_trial)
             folder = uvloop.run(sweep.run())
         except BenchError as error:
-            error.hint = "\n".join(filter(None, (error.hint, _going_on(writer, study_id, out))))
+            hint = "make room on the disk" if isinstance(error, DiskError) else error.hint
+            error.hint = "\n".join(filter(None, (hint, _going_on(writer, study_id, out))))
             raise
         except KeyboardInterrupt:
             raise Interrupted("stopped as asked.", hint=_going_on(writer, study_id, out)) from None
@@ -55,6 +57,8 @@ def run_sweep(
             print_json(study_json(study, folder))
         else:
             print_study(study, folder)
+            if study.status == "interrupted":
+                print(_going_on(writer, study_id, out, " --launches N"))
         if page:
             _write_page(folder, quiet=as_json)
     raise typer.Exit(EXIT_NO_VALID_CELL if study.conclusion is None else 0)
@@ -73,13 +77,13 @@ def _write_page(folder: Path, *, quiet: bool) -> None:
         print(f"Page: {shown_path(page)}")
 
 
-def _going_on(writer: RunWriter, study_id: str, out: Path) -> str:
+def _going_on(writer: RunWriter, study_id: str, out: Path, more: str = "") -> str:
     """What is stored, and the command that takes it up."""
     place = (
         "" if out.absolute() == RESULTS.absolute() else f" --out {shlex.quote(shown_path(out))}"
     )
     done = len(writer.finished_cells())
-    return f"{many(done, 'cell')} stored; `tuner resume {study_id}{place}` goes on."
+    return f"{many(done, 'cell')} stored; `tuner resume {study_id}{place}{more}` goes on."
 
 
 class SweepProgress:
@@ -89,16 +93,19 @@ class SweepProgress:
         self._prepared = prepared
         self._study_id = study_id
         self._printer: Printer | None = None if quiet else Printer(stderr=True)
+        self._failure: str | None = None
 
     def __enter__(self) -> Self:
         prepared = self._prepared
-        space, ground = prepared.candidates.space, prepared.candidates.ground
+        searched, ground = prepared.candidates.searched, prepared.candidates.ground
         takes = duration(prepared.launch_s * prepared.launches)
         self._say(
-            f"{self._study_id}: {many(len(space.configurations), 'configuration')}, at most "
+            f"{self._study_id}: {many(len(searched), 'configuration')}, at most "
             f"{many(prepared.launches, 'launch')} of {many(len(ground.points), 'cell')}, about "
             f"{takes}"
         )
+        if prepared.launches < FEWEST_FOR_A_VERDICT:
+            self._say(few_launches(prepared.launches))
         if ground.simulated:
             self._say(
                 f"SIMULATED servers at {ground.speed}× speed: "
@@ -112,11 +119,16 @@ class SweepProgress:
 
     def on_event(self, event: Event) -> None:
         """What the bench says that is worth a line."""
-        from bench.runner import CellFinished, Noted
+        from bench.runner import CellFinished, LaunchEnded, LaunchStarting, Noted
 
         match event:
             case Noted(text=text):
                 self._say(f"  {text}", style="bold yellow")
+            case LaunchEnded(record=record):
+                self._failure = record.failure
+            case LaunchStarting() if self._failure is not None:
+                self._say(f"  {self._failure}; it is started once more", style="bold yellow")
+                self._failure = None
             case CellFinished(measurement=m):
                 value = "no figure" if m.output_tok_per_s is None else f"{m.output_tok_per_s:.1f}"
                 length = (
@@ -132,6 +144,7 @@ class SweepProgress:
         from tuner.sweep.running import TrialStarting
 
         trial = event.trial
+        self._failure = None
         if isinstance(event, TrialStarting):
             told = (
                 ""
@@ -142,7 +155,8 @@ class SweepProgress:
             if trial.block is not None:
                 why += f", block {trial.block + 1}"
             self._say(
-                f"[{trial.number + 1}/{self._prepared.launches}] {event.label} ({why}{told})"
+                f"[{trial.number + 1}/{self._prepared.launches + event.cut_off}] {event.label} "
+                f"({why}{told})"
             )
             return
         style = None if trial.state is TrialState.MEASURED else "bold red"

@@ -27,7 +27,8 @@ def answer_sentence(ground: Ground) -> str:
         f"{_percent(conclusion.gain)} {ground.study.objective} over {over}, 95 % interval "
         f"{_percent(conclusion.ci95_low)} to {_percent(conclusion.ci95_high)}, {verdict}"
     )
-    why = f" {conclusion.reason}" if conclusion.reason else ""
+    reason = conclusion.reason
+    why = f" {reason[0].upper()}{reason[1:].removesuffix('.')}." if reason else ""
     if conclusion.answer == "deploy":
         return f"Deploy {deployed}: {gain}.{why}"
     if conclusion.answer == "leave_off":

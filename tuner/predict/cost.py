@@ -321,8 +321,7 @@ def _kernels(points: Points) -> dict[str, Array]:
     setting = np.broadcast_to(points.setting[:, None], (many, cells))
     near = _rbf(log_n, 2.5) * _rbf(log_b, 4.0) * _rbf(steps, 4.0) * _rbf(on, 1.5)
     if points.shares is not None:
-        parts = points.shares * _KNOWN_WORSE
-        components = np.einsum("aic,bjc->aibj", parts, parts)
+        components = np.einsum("aic,bjc->aibj", points.shares, points.shares)
     else:
         components = _plain_trends(log_n, steps, points)
     # The step of a setting: an effect everywhere, and one that depends on the message.
@@ -348,9 +347,6 @@ def _kernels(points: Points) -> dict[str, Array]:
 
 
 _ALLREDUCE: Final = 3  # its place among the components
-# What a tree adds is a matter of the attention backend: one merges two passes a layer, another
-# has none of it, so that its factor is known half as well as those of the other components.
-_KNOWN_WORSE: Final = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
 
 
 def _plain_trends(log_n: Array, steps: Array, points: Points) -> Array:

@@ -28,8 +28,7 @@ def step_times(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Log milliseconds (drafts, cells), and shares (drafts, cells, components) of the step.
 
-    Components: weights, compute, KV, all-reduces, host, drafting, what a cycle adds once, and of
-    that apart what it adds for a tree.
+    Components: weights, compute, KV, all-reduces, host, drafting, what a cycle adds once.
 
     Args:
         hardware: The node.
@@ -40,15 +39,11 @@ def step_times(
     """
     from bench.physics import Speculation, decode_step  # noqa: PLC0415  # only where cards are named
 
-    parts = np.zeros((len(drafts), len(cells), 8))
+    parts = np.zeros((len(drafts), len(cells), 7))
     for i, (steps, topk, tokens) in enumerate(drafts):
         speculation = None
-        tree_ms = 0.0
         if tokens:
             speculation = Speculation(num_steps=steps, topk=topk, num_draft_tokens=tokens)
-            if topk > 1:
-                layers_us = target.layers * hardware.tree_layer_us
-                tree_ms = (layers_us + steps * hardware.tree_step_us) / 1e3
         for j, (batch, context_tok) in enumerate(cells):
             step = decode_step(
                 hardware,
@@ -65,8 +60,7 @@ def step_times(
                 step.allreduce_ms,
                 step.fixed_ms,
                 step.draft_ms,
-                step.cycle_ms - tree_ms,
-                tree_ms,
+                step.cycle_ms,
             )
     total = parts.sum(axis=2)
     return np.log(total), parts / total[..., None]

@@ -223,6 +223,8 @@ def open_journal(
         journal = Journal(study, configurations, path)
         if not journal.trials():
             for trial in known:
+                if trial.state is TrialState.RUNNING:
+                    trial = replace(trial, state=TrialState.STALE, failure="its process is gone")  # noqa: PLW2901  # as it stands now
                 _add(study, trial, configurations)
     return journal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,7 @@ from bench.store import (
     new_session,
     open_part_run,
 )
-from bench.store.study import read_study
+from bench.store.study import JOURNAL, read_study
 from tuner.space.candidates import candidates_of
 from tuner.space.reading import read_tune
 from tuner.sweep.idle_settings import without_idle_settings
@@ -30,6 +31,7 @@ from tuner.sweep.idle_settings import without_idle_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.model.study import Study
     from bench.scenario import LoadedScenario
     from bench.store import Manifest, RunWriter
     from tuner.space.candidates import Candidates
@@ -177,18 +179,25 @@ def resume_sweep(
             specdyno or machine are not what it was begun with.
     """
     folder = find_run(out, name)
-    study = read_study(folder)
     manifest = load_run(folder).manifest
+    if STUDY_KEY not in manifest.plan_arguments:
+        read_study(folder)  # tells that it is no study
     if manifest.status == "complete":
         raise StoreError(
-            f"{study.study_id} is complete.", hint=f"`tuner show {study.study_id}` has its answer."
+            f"{manifest.run_id} is complete.",
+            hint=f"`tuner show {manifest.run_id}` has its answer.",
         )
+    study: Study | None = None
+    if not (folder / JOURNAL).is_file():
+        study = read_study(folder)
+    with suppress(StoreError):  # all but the budget stands in the journal, too
+        study = read_study(folder)
     writer = open_part_run(folder)
     try:
         asked = replace(
             _asked_of(writer.manifest, folder),
-            launches=launches or study.launches_budget,
-            hours=hours or study.hours_budget,
+            launches=launches or (None if study is None else study.launches_budget),
+            hours=hours or (None if study is None else study.hours_budget),
         )
         prepared = prepare(asked)
         clock.set_speed(prepared.candidates.ground.speed)

@@ -238,8 +238,8 @@ class Sweep:
         """Launch what is worth a launch, then hold the final, and publish.
 
         Returns:
-            The study's folder: published, unless the launches or hours were spent before any final,
-            so that it can be taken up with more.
+            The study's folder: published, unless launches or hours were spent before any final;
+            then it can be taken up with more.
 
         Raises:
             Interrupted: Ctrl-C or TERM.
