@@ -4,7 +4,7 @@ Each cell of the table (target, draft, data set) is a study of three launches: t
 and 7-1-8. What the predictor then holds to be the best of the five is held against the best. The
 table has accept lengths and no histograms, one launch each, and does not tell its noise.
 
-Nothing of the predictor is fitted to a cell's answers; one constant, how much narrow trees accept
+Nothing of the predictor is fitted to a cell's answers; one constant, how much trees accept
 less than the rule of ranks, is the middle of this table's (tuner.predict.acceptance).
 """
 

@@ -218,10 +218,6 @@ def test_a_mistake_is_told_with_its_line(tmp_path, block, told):
     ("block", "told"),
     [
         (
-            "  present: eagle3-rewired\n  eagle_topk: [0]\n",
-            "no speculative configuration is legal",
-        ),
-        (
             "  present: eagle3-rewired\n  objective: energy\n",
             "tune.objective: simulated GPUs draw no power",
         ),

@@ -32,11 +32,9 @@ SHARES: Final = np.array(
 SHARE_MIDDLE, SHARE_SD = 0.45, 0.2
 CHAIN_SD: Final = 0.006  # shallower chains against the deep one's counts
 FURTHER_SD: Final = 0.05  # of the log conditional acceptance beyond the deepest position seen
-# A tree's log accept length against the rule of ranks: below it where the tree is narrow, because
-# a draft that misjudges itself gives up the chain for branches; by how much differs. At one token
-# a level (5-3-6, 7-4-8 in SpecBundle, 44 cells) 0.10 and 0.15 below, with deviations of 0.13 and
-# 0.18; at two and more (SGLang's pull request 4247, SpecForge's issue 339) it is not below.
-NARROW_LOSS: Final = 0.12
+# A tree's log accept length against the rule of ranks: below it, and by how much differs. In
+# SpecBundle (44 cells) 5-3-6 and 7-4-8 are 0.10 and 0.15 below, with deviations of 0.13 and 0.18.
+TREE_LOSS: Final = 0.12
 TREE_SD: Final = 0.13
 UNSEEN_OTHER: Final = 1.8  # accept length of algorithms with other rules (n-grams, blocks)
 OTHER_SD: Final = 0.25  # of its logarithm
@@ -236,14 +234,12 @@ def _trees(
 ) -> Array:
     """Log accept lengths of the trees, (trees, cells), averaged over what the share may be."""
     by_share = np.zeros((len(SHARES), len(trees), len(reach)))
-    width = _width(drafts)
     for topk in np.unique(drafts.topk[trees]):
         sums = tree_sums(reach, int(topk), int(drafts.steps[trees].max()), SHARES)
         for at in np.flatnonzero(drafts.topk[trees] == topk):
             draft = trees[at]
             node = min(int(drafts.tokens[draft]) - 2, sums.shape[3] - 1)
-            lengths = np.log1p(sums[:, :, drafts.steps[draft] - 1, node])
-            by_share[:, at] = lengths - NARROW_LOSS / width[draft] ** 2
+            by_share[:, at] = np.log1p(sums[:, :, drafts.steps[draft] - 1, node]) - TREE_LOSS
     weight = -0.5 * ((SHARES - SHARE_MIDDLE) / SHARE_SD) ** 2
     place = {int(draft): at for at, draft in enumerate(trees)}
     for draft, log_len, _ in seen:
@@ -262,19 +258,11 @@ def _alike(drafts: Drafts) -> Array:
     eagle = same & drafts.eagle
     trees = eagle & (drafts.topk[:, None] > 1) & (drafts.topk > 1)
     steps = _near(drafts.steps, 3.0)
-    # Branches that there is no room for change nothing: 3-4-4 is much like 3-2-4.
-    branches = np.minimum(drafts.topk, 1 + _width(drafts))
-    near = steps * _near(_log2(branches), 1.0) * _near(_log2(drafts.tokens), 1.2)
+    near = steps * _near(_log2(drafts.topk), 1.0) * _near(_log2(drafts.tokens), 1.2)
     cov = CHAIN_SD**2 * eagle * steps + TREE_SD**2 * trees * (0.5 + 0.5 * near)
     cov = cov + OTHER_SD**2 * (same & ~drafts.eagle) * (0.5 + 0.5 * near)
     alike: Array = cov + 1e-8 * np.eye(len(drafts.steps))
     return alike
-
-
-def _width(drafts: Drafts) -> Array:
-    """Drafted tokens a level, (drafts,): what branches a tree has room for."""
-    width: Array = np.maximum(drafts.tokens - 1, 1) / np.maximum(drafts.steps, 1)
-    return width
 
 
 def _near(values: NDArray[np.int64] | Array, length: float) -> Array:
@@ -282,7 +270,7 @@ def _near(values: NDArray[np.int64] | Array, length: float) -> Array:
     return kernel
 
 
-def _log2(values: NDArray[np.int64] | Array) -> Array:
+def _log2(values: NDArray[np.int64]) -> Array:
     logs: Array = np.log2(np.maximum(values, 1))
     return logs
 
