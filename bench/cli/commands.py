@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.cli import card, doctor, nightly, report, selftest
-from bench.cli.output import RESULTS, print_json, printing
+from bench.cli.output import RESULTS, print_json, print_version, printing
 from bench.cli.run_steps import attached, key_source, measure, taken
 
 app = typer.Typer(
@@ -62,20 +62,12 @@ AdminApiKeyFile = Annotated[
 ]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from bench import __version__
-
-        print(f"specdyno {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _top(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:

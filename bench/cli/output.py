@@ -63,6 +63,17 @@ class Printer(Console):
             self.print(folded, style=style, soft_wrap=True)
 
 
+def print_version(asked: bool) -> None:  # as typer calls it
+    """What `--version` does."""
+    if asked:
+        import typer
+
+        from bench import __version__
+
+        print(f"specdyno {__version__}")
+        raise typer.Exit
+
+
 def print_json(value: object) -> None:
     """One strict JSON value on stdout: a missing number is null, never NaN."""
     print(json.dumps(value, indent=2, allow_nan=False))

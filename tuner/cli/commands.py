@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.output import RESULTS, print_json, printing
+from bench.cli.output import RESULTS, print_json, print_version, printing
 
 app = typer.Typer(
     name="tuner",
@@ -58,20 +58,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the study's page.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from bench import __version__
-
-        print(f"specdyno {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _top(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
