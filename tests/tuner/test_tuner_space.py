@@ -241,3 +241,16 @@ def test_no_block_is_told(tmp_path):
     path.write_text(KIMI.read_text(encoding="utf-8").partition("\ntune:")[0])
     with pytest.raises(ScenarioError, match=r"tune: missing\. Add tune:"):
         read_tune(load_scenario(path))
+
+
+def test_more_points_than_can_be_weighed_are_refused():
+    kimi = load_scenario(
+        Path(__file__).parents[2] / "scenarios" / "kimi.yaml",
+        [
+            "tune.num_steps={from: 1, to: 12}",
+            "tune.eagle_topk=[1, 2, 4, 8]",
+            "tune.num_draft_tokens={from: 4, to: 64, step: 2}",
+        ],
+    )
+    with pytest.raises(ScenarioError, match="points to weigh against one another"):
+        candidates_of(kimi, read_tune(kimi), simulated=True)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bench.errors import InputError
-from bench.model import BASELINE
-from bench.plan.knowing import known_of
 from bench.plan.making import measure_of, planned_arms
 from bench.plan.points import points_of
 from bench.plan.trials import trial_ground, why_refused
-from bench.scenario import Arm, LoadedScenario, Speculative, split_arguments
-from bench.sglang.arguments import EAGLE_FAMILY, asked_text, parse_arguments
+from bench.scenario import LoadedScenario
+from bench.sglang.arguments import EAGLE_FAMILY
+from tuner.space.arms import (
+    ADAPTIVE,
+    arm_name,
+    arm_of,
+    arm_with_the_draft,
+    configuration_of,
+    server_of,
+)
 from tuner.space.configuration import Configuration
 from tuner.space.points import (
     Axes,
@@ -37,22 +42,9 @@ if TYPE_CHECKING:
     from tuner.space.schema import Tune
 
 MOST_CONFIGURATIONS: Final = 1500
-"""More are refused: the predictor holds every pair of them."""
-ADAPTIVE: Final = "--speculative-adaptive"
+MOST_POINTS: Final = 4000
+"""Configurations × cells. More are refused: the predictor holds every pair of them."""
 MOST_RAW: Final = 200_000
-_DRAFT_OPTIONS: Final = (
-    ("--speculative-draft-model-path", "speculative_draft_model_path"),
-    ("--speculative-draft-model-revision", "speculative_draft_model_revision"),
-)
-_OF_A_DRAFT: Final = frozenset(
-    {
-        "speculative_algorithm",
-        "speculative_num_steps",
-        "speculative_eagle_topk",
-        "speculative_num_draft_tokens",
-        *(dest for _, dest in _DRAFT_OPTIONS),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +105,13 @@ def candidates_of(
         )
     _require_objective(loaded, tune, simulated=simulated)
     arms = planned_arms(loaded, sim_hardware=sim_hardware)
-    like = _like(loaded, tune)
-    server = _server(loaded, arms, like, simulated=simulated)
+    like = arm_with_the_draft(loaded, tune)
+    server = server_of(loaded, arms, like, simulated=simulated)
     axes = _axes(loaded, tune)
     _require_few(loaded, axes)
     space = survey(axes, server)
     named = {
-        arm: _added(loaded, server, arm)
+        arm: configuration_of(loaded, server, arm)
         for arm in dict.fromkeys([*tune.known_good, *([tune.present] if tune.present else [])])
     }
     space = _with(space, [*named.values(), adaptive := _adaptive(server, axes)])
@@ -134,6 +126,14 @@ def candidates_of(
     space, ground, names = _legal(
         loaded, space, like, simulated=simulated, sim_hardware=sim_hardware, measured=measured
     )
+    count = len(space.configurations) * len(ground.points)
+    if count > MOST_POINTS:
+        raise loaded.rejected(
+            "tune",
+            f"{len(space.configurations)} configurations at {len(ground.points)} cells are "
+            f"{count} points to weigh against one another; at most {MOST_POINTS} can be. Give "
+            "fewer values, or tune.loads and tune.workloads for the cells that count",
+        )
     # The adaptive mode is only launched beside the others.
     if all(c.algorithm is None or c == adaptive for c in space.configurations):
         told = "; ".join(f"{reason} ({rule})" for rule, _, reason in space.illegal)
@@ -172,55 +172,7 @@ def _require_objective(loaded: LoadedScenario, tune: Tune, *, simulated: bool) -
         )
 
 
-# --------------------------------------------------------------------------------- what is common
-
-
-def _like(loaded: LoadedScenario, tune: Tune) -> str | None:
-    """The arm whose draft, and whose acceptance in simulations, all speculative ones have.
-
-    What is in use now, else the first known good, else the speculative arms, if they agree.
-    """
-    arms = loaded.scenario.arms
-    speculative = [name for name, arm in arms.items() if arm.speculative is not None]
-    named = [name for name in (tune.present, *tune.known_good) if name in speculative]
-    drafts = {(arms[name].draft, arms[name].sim.acceptance) for name in named or speculative}
-    if len(drafts) > 1:
-        raise loaded.rejected(
-            "tune",
-            f"the arms {', '.join(named or speculative)} have different drafts, and one search is "
-            "of one draft. Name an arm that has it: tune.present, or tune.known_good: [ARM]",
-        )
-    return next(iter(named or speculative), None)
-
-
-def _server(
-    loaded: LoadedScenario,
-    arms: dict[str, PlannedArm],
-    like: str | None,
-    *,
-    simulated: bool,
-) -> Server:
-    baseline = arms[BASELINE]
-    if baseline.is_speculative:
-        raise loaded.rejected("arms.baseline.speculative", "the baseline does not speculate")
-    return Server(
-        arguments=baseline.server.arguments,
-        draft_arguments=_draft_words(loaded, arms, like),
-        environment=baseline.server.environment,
-        known=known_of(loaded.scenario, baseline.server, simulated=simulated),
-    )
-
-
-def _draft_words(
-    loaded: LoadedScenario, arms: dict[str, PlannedArm], like: str | None
-) -> tuple[str, ...]:
-    """The words that name the draft model."""
-    if like is not None:
-        asked = parse_arguments(arms[like].server.arguments)
-        given = [(option, asked_text(asked, dest)) for option, dest in _DRAFT_OPTIONS]
-        return tuple(word for option, value in given if value for word in (option, value))
-    draft = loaded.scenario.draft
-    return () if draft is None else ("--speculative-draft-model-path", draft.path)
+# --------------------------------------------------------------------------------------- the axes
 
 
 def _axes(loaded: LoadedScenario, tune: Tune) -> Axes:
@@ -298,58 +250,7 @@ def _measured(
     )
 
 
-# ------------------------------------------------------------------------- configurations as arms
-
-
-def _added(loaded: LoadedScenario, server: Server, name: str) -> Configuration | None:
-    """An arm of the scenario as a configuration; None: it is the baseline's.
-
-    Raises:
-        ScenarioError: It differs by more than a configuration can, or is not legal.
-    """
-    asked = loaded.scenario.arms[name]
-    speculative = asked.speculative
-    common = dict(loaded.scenario.arms[BASELINE].environment)
-    wanted = Configuration(
-        algorithm=speculative.algorithm if speculative else None,
-        num_steps=speculative.num_steps if speculative else None,
-        eagle_topk=speculative.eagle_topk if speculative else None,
-        num_draft_tokens=speculative.num_draft_tokens if speculative else None,
-        arguments=_options(loaded, name),
-        environment=tuple(
-            sorted((n, str(v)) for n, v in asked.environment.items() if common.get(n) != v)
-        ),
-    )
-    outcome = effective(wanted, server)
-    if isinstance(outcome, Illegal):
-        raise loaded.rejected(f"arms.{name}", f"{outcome.reason} ({outcome.rule})")
-    if any(option == ADAPTIVE for option, _ in outcome[0].arguments):
-        raise loaded.rejected(
-            f"arms.{name}",
-            "SGLang's adaptive mode is no one draft, and cannot be weighed against others. It is "
-            "launched beside them in any case: leave this arm out of tune.present and "
-            "tune.known_good",
-        )
-    return outcome[0]
-
-
-def _options(loaded: LoadedScenario, name: str) -> tuple[tuple[str, str], ...]:
-    """An arm's own arguments as (option, value)."""
-    if name == BASELINE:
-        return ()
-    options: list[tuple[str, str]] = []
-    for word in split_arguments(loaded.scenario.arms[name].arguments):
-        if word.startswith("--"):
-            option, equals, value = word.partition("=")
-            options.append((option, value if equals else "true"))
-        elif options and options[-1][1] == "true":
-            options[-1] = (options[-1][0], word)
-        else:
-            raise loaded.rejected(
-                f"arms.{name}.arguments",
-                f"{word!r}: a search knows options with one value. Move it to server.arguments",
-            )
-    return tuple(sorted(options))
+# -------------------------------------------------------------------------------------- the space
 
 
 def _with(space: Space, added: Iterable[Configuration | None]) -> Space:
@@ -400,7 +301,7 @@ def _legal(
     """The space without what the scenario's loads and ranks forbid, its ground, its arms."""
     names = tuple(arm_name(at, c) for at, c in enumerate(space.configurations))
     arms = {
-        name: _arm(loaded, c, like) for name, c in zip(names, space.configurations, strict=True)
+        name: arm_of(loaded, c, like) for name, c in zip(names, space.configurations, strict=True)
     }
     scenario = loaded.scenario.model_copy(update={"arms": arms})
     ground = trial_ground(
@@ -425,41 +326,3 @@ def _legal(
         space, configurations=tuple(space.configurations[at] for at in kept), illegal=illegal
     )
     return space, ground, tuple(names[at] for at in kept)
-
-
-def arm_name(place: int, configuration: Configuration) -> str:
-    """The arm of a configuration in the run's tables: `baseline`, `c017-eagle3-3-1-4`."""
-    if place == 0:
-        return BASELINE
-    words = configuration.label.lower().replace("nccl_", "")
-    slug = re.sub(r"[^a-z0-9.]+", "-", words).strip("-.")[:40].rstrip("-.")
-    return f"c{place:03d}-{slug}"
-
-
-def _arm(loaded: LoadedScenario, configuration: Configuration, like: str | None) -> Arm:
-    """A configuration as an arm of the scenario."""
-    arms = loaded.scenario.arms
-    baseline = arms[BASELINE]
-    if configuration.algorithm is None and not any(configuration.setting):
-        return baseline
-    given: dict[str, object] = {
-        "arguments": (
-            *baseline.arguments,
-            *(o if v == "true" else f"{o} {shlex.quote(v)}" for o, v in configuration.arguments),
-        ),
-        "environment": {**baseline.environment, **dict(configuration.environment)},
-        "sim": baseline.sim,
-    }
-    if configuration.algorithm is not None:
-        given["speculative"] = Speculative(
-            algorithm=configuration.algorithm,
-            num_steps=configuration.num_steps,
-            eagle_topk=configuration.eagle_topk,
-            num_draft_tokens=configuration.num_draft_tokens,
-        )
-        if like is not None:
-            model = arms[like]
-            given["sim"] = model.sim
-            if "draft" in model.model_fields_set and configuration.algorithm.upper() != "NGRAM":
-                given["draft"] = model.draft
-    return Arm(**given)  # type: ignore[arg-type]  # each is what its field takes
