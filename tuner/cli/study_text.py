@@ -235,7 +235,10 @@ def _status_row(folder: Path) -> dict[str, Any]:
         "simulated": study.simulated,
         "status": status,
         "pid": pid,
-        "launches": sum(t.state is not TrialState.STALE for t in study.trials),
+        "launches": sum(
+            t.state is not TrialState.STALE or any(v is not None for v in t.value)
+            for t in study.trials
+        ),
         "budget": study.launches_budget,
         "answer": answer(study)[0],
         "folder": str(folder),

@@ -78,7 +78,8 @@ class TrialStarting:
     Attributes:
         trial: The launch.
         label: Of its configuration.
-        cut_off: How many launches before it were cut off: they count beside the budget.
+        cut_off: How many launches before it were cut off with nothing measured: they are beside
+            the budget.
     """
 
     trial: StudyTrial
@@ -295,7 +296,12 @@ class Sweep:
         return bool(self._search.readings) and all(at in self._search.excluded for at in others)
 
     def _counted(self) -> list[StudyTrial]:
-        return [t for t in self._trials if t.state is not TrialState.STALE]
+        """Launches that count: those that were cut off before they measured anything do not."""
+        return [
+            t
+            for t in self._trials
+            if t.state is not TrialState.STALE or any(v is not None for v in t.value)
+        ]
 
     def _launches_left(self) -> int:
         """How many more launches the hours allow, by what those so far took."""
