@@ -20,7 +20,8 @@ from bench.store import load_run
 from bench.store.study import JOURNAL, STUDY, is_study, read_study, studies_in
 from tuner.cli.study_text import answer
 from tuner.sweep.beginning import Asked, prepare, resume_sweep, start_sweep
-from tuner.sweep.running import Sweep, TrialEnded, TrialStarting
+from tuner.sweep.events import TrialEnded, TrialStarting
+from tuner.sweep.running import Sweep
 
 TUNE = """\
 tune:

@@ -234,10 +234,19 @@ def test_a_search_taken_up_in_its_final_launches_what_is_left_of_it():
     assert again.conclude().best == whole.conclude().best
 
 
-def test_guests_come_when_the_final_is_over():
-    search = search_of(rules=Rules(budget=40, stop_below=0.002, guests=(1,)))
-    asked = play(search, lambda c: [4.0, 4.1, 4.2, 4.8, 4.3, 4.2, 4.1][c], noise=0.002)
-    assert (asked[-1].why, asked[-1].configuration) == ("guest", 1)
+def test_guests_that_were_not_measured_come_when_the_final_is_over():
+    def speed(c):
+        return [4.0, 4.1, 4.2, 4.8, 4.3, 4.2, 4.1][c]
+
+    def played(guests):
+        rules = Rules(budget=40, stop_below=0.2, least_launches=2, guests=guests)
+        return play(search_of(rules=rules), speed, noise=0.002)
+
+    met = [p.configuration for p in played(())]
+    stranger = next(c for c in range(7) if c not in met)
+    asked = played((met[1], stranger))
+    assert [p.configuration for p in asked[:-1]] == met
+    assert (asked[-1].why, asked[-1].configuration) == ("guest", stranger)
 
 
 def test_a_search_that_has_nothing_left_to_find_stops_early():

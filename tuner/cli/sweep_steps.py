@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.runner import Event
     from bench.store import RunWriter
     from tuner.sweep.beginning import Prepared
-    from tuner.sweep.running import SweepEvent
+    from tuner.sweep.events import SweepEvent
 
 _WHY = {
     "baseline": "without speculation, against drift",
@@ -141,7 +141,7 @@ class SweepProgress:
 
     def on_trial(self, event: SweepEvent) -> None:
         """A launch begun or ended."""
-        from tuner.sweep.running import TrialStarting
+        from tuner.sweep.events import TrialStarting
 
         trial = event.trial
         self._failure = None

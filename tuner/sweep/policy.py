@@ -7,7 +7,7 @@ holds no server, no clock and no file, so that it runs against landscapes as aga
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -231,17 +231,25 @@ class Search:
         self._since_baseline = 0 if configuration == 0 else self._since_baseline + 1
 
     def conclude(self) -> Conclusion | None:
-        """What to hand over; None before the final has measured a finalist and a baseline."""
+        """What to hand over; None before the final has measured a finalist and a baseline.
+
+        A finalist that failed or broke a limit is none any more; where none is left, what is in
+        use now stands in for them.
+        """
+        final = self.final
+        if final is None:
+            return None
         launched = {reading.configuration for reading in self.readings}
-        if self.final is None or not (
-            launched & set(self.final.finalists) and launched & set(self.final.baselines)
-        ):
+        fit = [c for c in (*final.finalists, final.present) if c is not None]
+        fit = [c for c in fit if c in launched and c not in self.excluded and c != 0]
+        finalists = tuple(c for c in final.finalists if c in fit) or tuple(fit[:1])
+        if not finalists or not launched & set(final.baselines):
             return None
         if self._concluded is None or self._concluded[0] != len(self.readings):
             told = conclude(
                 self._predictor,
                 self.readings,
-                final=self.final,
+                final=replace(final, finalists=finalists),
                 final_from=self._final_from,
                 margin=self.rules.margin,
             )
@@ -305,6 +313,8 @@ class Search:
             return self._pending.pop(0)
         if self.final is None:
             return None
+        known = {reading.configuration for reading in self.readings}
+        self._guests = [guest for guest in self._guests if guest not in known]
         if self._guests:
             return Proposal(configuration=self._guests.pop(0), why="guest")
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,17 +19,10 @@ from bench.plan.trials import trial_launch, trial_plan
 from bench.runner import Noted, open_bench, publish
 from bench.runner.events import CellFinished
 from bench.runner.runs import end_orphans, launch_failed
-from bench.sglang.arguments import asked_text, parse_arguments, whole_number
-from bench.sglang.failures import Action, FailureClass
+from bench.sglang.failures import FailureClass
 from bench.store.study import read_study, write_study
 from tuner.confirm import FinalPlan
-from tuner.evaluate.readings import (
-    Measured,
-    measured,
-    memory_headroom_gib,
-    reading_of,
-)
-from tuner.predict import Predictor, points_of
+from tuner.evaluate.readings import reading_of
 from tuner.study.journal import Journal, open_journal
 from tuner.study.lease import (
     Condition,
@@ -42,9 +35,12 @@ from tuner.study.lease import (
     renewed,
 )
 from tuner.sweep.alternating import plan_alternating, told_of, write_config
+from tuner.sweep.events import TrialEnded, TrialStarting
 from tuner.sweep.neighbours import must_fail_too
-from tuner.sweep.policy import Proposal, Rules, Search
+from tuner.sweep.policy import Proposal
 from tuner.sweep.recording import accept_lengths, gain_of, study_of
+from tuner.sweep.searching import search_of
+from tuner.sweep.trials import NO_FIGURE, STEPS, figures_of, is_of_the_moment, planned_trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,48 +51,15 @@ if TYPE_CHECKING:
     from bench.runner import Bench
     from bench.runner.events import Event
     from bench.store import RunWriter
+    from tuner.evaluate.readings import Measured
     from tuner.predict import Reading
-    from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
+    from tuner.sweep.events import SweepEvent
 
 SIMULATED_NOTE: Final = (
     "The simulated server and the predictor share their physics: how well predictions come out "
     "here says nothing of a real machine."
 )
-STEPS: Final = "steps"
-"""Why of the launch in which two step counts take turns: its figures are of both."""
-_NO_FIGURE: Final = {
-    "goodput": "no cell of the launch has requests within the slo",
-    "energy": "in no cell of the launch was the GPUs' power read",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialStarting:
-    """A launch of the study begins.
-
-    Attributes:
-        trial: The launch.
-        label: Of its configuration.
-        cut_off: How many launches before it were cut off with nothing measured: they are beside
-            the budget.
-    """
-
-    trial: StudyTrial
-    label: str
-    cut_off: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialEnded:
-    """A launch of the study is over."""
-
-    trial: StudyTrial
-    label: str
-    study: Study
-
-
-SweepEvent = TrialStarting | TrialEnded
 
 
 class Sweep:
@@ -126,7 +89,7 @@ class Sweep:
         self._positions = max(
             (c.num_steps or 1 for c in self._candidates.space.configurations), default=1
         )
-        self._search = _search_of(prepared)
+        self._search = search_of(prepared)
         self._notes: list[str] = [SIMULATED_NOTE] if prepared.asked.simulated else []
         self._trials: list[StudyTrial] = []
         self._launches: list[Launch] = []
@@ -186,7 +149,7 @@ class Sweep:
             if trial.state is TrialState.FAILED:
                 self._fail_as_then(trial, proposal, trials[at + 1 :])
             else:
-                self._tell(trial, proposal, self._figures(launch))
+                self._tell(trial, proposal, figures_of(launch, self._writer, self._prepared.tune))
         final = self._journal.final()
         self._search.take_up(None if final is None else _final_of(final), done)
 
@@ -202,7 +165,7 @@ class Sweep:
             for t in later
         )
         again = (
-            retried or _is_of_the_moment(trial.failure_class) or self._has_run(trial.configuration)
+            retried or is_of_the_moment(trial.failure_class) or self._has_run(trial.configuration)
         )
         self._search.fail(proposal, why=trial.failure or "it failed", again=again)
         is_asked_again = trial.configuration not in self._search.excluded
@@ -218,7 +181,7 @@ class Sweep:
 
     def _of_stale(self, trial: StudyTrial, proposal: Proposal, launch: Launch) -> list[Proposal]:
         """What a launch that was cut off had finished counts, as far as it goes."""
-        found = self._figures(launch)
+        found = figures_of(launch, self._writer, self._prepared.tune)
         whole = all(value is not None for value in found.value)
         if not found.has_value or not (whole or self._search.readings):
             return []  # a first baseline must be whole: the others are held against it
@@ -352,37 +315,14 @@ class Sweep:
             lengths = accept_lengths(
                 knowledge, place, self._candidates.space.configurations[place]
             )
-        none = (None,) * len(self._candidates.ground.points)
-        return self._journal.begin(
-            StudyTrial(
-                number=0,
-                configuration=place,
-                why=proposal.why,
-                block=proposal.block,
-                worth=proposal.worth,
-                state=TrialState.RUNNING,
-                launch_id=None,
-                failure_class=None,
-                failure=None,
-                also_excluded=(),
-                started_at=clock.utc_now().isoformat(),
-                ended_at=None,
-                launch_s=None,
-                measured_s=None,
-                predicted_gain=gain,
-                predicted_gain_sd=sd,
-                predicted_accept_len_tok=lengths,
-                value=none,
-                accept_len_tok=none,
-                ttft_p99_ms=none,
-                tpot_p99_ms=none,
-                memory_headroom_gib=None,
-                gain=None,
-                breaks=(),
-                marks=(),
-            ),
-            lease=as_attribute(self._lease),
+        planned = planned_trial(
+            proposal,
+            cells=len(self._candidates.ground.points),
+            gain=gain,
+            gain_sd=sd,
+            accept_len_tok=lengths,
         )
+        return self._journal.begin(planned, lease=as_attribute(self._lease))
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, CellFinished) and self._trials:
@@ -399,7 +339,7 @@ class Sweep:
         error: BenchError | None,
     ) -> None:
         """Store what became of a launch, and tell the search."""
-        found = self._figures(launch)
+        found = figures_of(launch, self._writer, self._prepared.tune)
         is_searched = trial.configuration < len(self._candidates.searched) and (trial.why != STEPS)
         records = [r for r in self._writer.launches() if r.ordinal == launch.ordinal]
         record = records[-1] if records else None
@@ -438,7 +378,7 @@ class Sweep:
         failure: FailureClass | None = getattr(error, "failure_class", None)
         none = "no cell of the launch has a valid figure"
         why = (
-            _NO_FIGURE.get(self._prepared.tune.objective, none)
+            NO_FIGURE.get(self._prepared.tune.objective, none)
             if error is None
             else str(error).splitlines()[0]
         )
@@ -448,7 +388,7 @@ class Sweep:
         also = tuple(place for place in also if not self._has_run(place))
         again = (
             isinstance(error, LoadError)
-            or _is_of_the_moment(failure)
+            or is_of_the_moment(failure)
             or self._has_run(trial.configuration)
         )
         if proposal.why == STEPS:
@@ -516,31 +456,6 @@ class Sweep:
         before = Counter(launch.arm for launch in self._launches)
         return trial_launch(self._candidates.ground, arm, pair=before[arm], ordinal=trial.number)
 
-    def _figures(self, launch: Launch) -> Measured:
-        stored = [found for c in launch.cells if (found := self._writer.cell(c.cell_id))]
-        return measured(
-            launch.cells,
-            [measurement for measurement, _ in stored],
-            [finding for _, findings in stored for finding in findings],
-            objective=self._prepared.tune.objective,
-            constraints=self._prepared.tune.constraints,
-            memory_headroom_gib=self._headroom_gib(launch),
-        )
-
-    def _headroom_gib(self, launch: Launch) -> float | None:
-        """Least free memory of a GPU of this machine; read only where it is a limit."""
-        if self._prepared.tune.constraints.memory_headroom_gib is None:
-            return None
-        gpus = self._writer.manifest.fingerprint.get("identity", {}).get("gpus", [])
-        finished = self._writer.finished_cells()
-        points = (
-            point
-            for cell in launch.cells
-            if cell.cell_id in finished
-            for point in self._writer.telemetry_of_cell(cell.cell_id)
-        )
-        return memory_headroom_gib(points, [gpu.get("memory_bytes") for gpu in gpus])
-
     # -- the record
 
     def _study(self, status: str) -> Study:
@@ -571,58 +486,5 @@ class Sweep:
         return trial_plan(self._candidates.ground, self._launches)
 
 
-def _is_of_the_moment(failure: FailureClass | str | None) -> bool:
-    """Whether the same may well start another time."""
-    return failure is not None and FailureClass(failure).action is Action.RETRY_ONCE
-
-
 def _final_of(plain: dict[str, Any]) -> FinalPlan:
     return msgspec.convert(plain, FinalPlan)
-
-
-def _search_of(prepared: Prepared) -> Search:
-    candidates, tune = prepared.candidates, prepared.tune
-    configurations = candidates.searched
-    points = points_of(
-        configurations,
-        cells=[_cell(point) for point in candidates.ground.points],
-        weights=np.array(candidates.weights),
-        cards=_cards(candidates) if tune.objective == "tok_per_s" else None,
-        tp=_tp(candidates),
-    )
-    guests = (candidates.default, candidates.adaptive)
-    return Search(
-        Predictor(points),
-        configurations,
-        Rules(
-            budget=prepared.launches - (1 if tune.adaptive else 0),  # one to compare steps in
-            seed=prepared.loaded.scenario.seed,
-            first=candidates.known_good,
-            present=candidates.present,
-            guests=tuple(place for place in guests if place is not None),
-            stop_below=tune.stop.expected_gain,
-            least_launches=tune.stop.least_launches,
-            margin=candidates.ground.measure.practical_margin,
-        ),
-    )
-
-
-def _cell(point: Any) -> tuple[int, float]:  # noqa: ANN401  # a Point of the plan
-    """(running requests, mean tokens of context) of a point."""
-    told = next((e for e in point.expected.values() if e is not None), None)
-    batch = point.load.concurrency or (1 if told is None else max(1, round(told.batch)))
-    return batch, float((point.workload.input_tok or 512) + point.workload.max_output_tok / 2)
-
-
-def _cards(candidates: Candidates) -> Any:  # noqa: ANN401  # a pair of cards, or none
-    from bench.physics import load_hardware, load_target  # noqa: PLC0415  # only where named
-
-    server = candidates.ground.arms[BASELINE].server
-    if server.hardware is None or server.target_card is None:
-        return None
-    return load_hardware(server.hardware), load_target(server.target_card)
-
-
-def _tp(candidates: Candidates) -> int | None:
-    asked = parse_arguments(candidates.ground.arms[BASELINE].server.arguments)
-    return whole_number(asked_text(asked, "tp_size") or "")
