@@ -70,7 +70,13 @@ def find_study(out: Path, name: str) -> tuple[Path, Study]:
     Raises:
         StoreError: There is none of this name, or several.
     """
-    folder = find_run(out, name)
+    try:
+        folder = find_run(out, name)
+    except StoreError as error:
+        error.hint = (error.hint or "").replace(
+            "`bench list` shows the runs there are", "`tuner status` lists the studies there are"
+        )
+        raise
     return folder, read_study(folder)
 
 
