@@ -43,6 +43,10 @@ of_requests = st.builds(
     st.sampled_from([0.05, 0.3]),
 )
 faults = st.lists(st.one_of(of_states, of_requests, of_servers, of_starts), max_size=3)
+# The baseline has no drafts whose acceptance could collapse: such a plan is refused.
+faults_of_baseline = faults.map(
+    lambda drawn: [fault for fault in drawn if not fault.startswith("accept-collapse")]
+)
 blows = st.lists(
     st.tuples(
         st.sampled_from(
@@ -73,7 +77,7 @@ spent_s = []
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(baseline=faults, arm=faults, blows=blows)
+@given(baseline=faults_of_baseline, arm=faults, blows=blows)
 def test_random_faults_and_blows_end_in_a_whole_run(baseline, arm, blows):
     if HOURS and sum(spent_s) > HOURS * 3600:
         return
