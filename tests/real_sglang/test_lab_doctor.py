@@ -193,7 +193,7 @@ async def test_a_fault_is_found_on_what_the_server_feeds(name, captures, tmp_pat
     assert said in told["hypothesis"]
 
 
-def test_every_draft_here_differs_from_the_healthy_one(tmp_path):
+async def test_every_draft_here_differs_from_the_healthy_one(tmp_path):
     healthy = tiny_draft()
     for name, (make, *_) in {**SERVED, **WIRED}.items():
         made = make()
