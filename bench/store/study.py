@@ -73,10 +73,7 @@ def find_study(out: Path, name: str) -> tuple[Path, Study]:
     try:
         folder = find_run(out, name)
     except StoreError as error:
-        error.hint = (error.hint or "").replace(
-            "`bench list` shows the runs there are", "`tuner status` lists the studies there are"
-        )
-        raise
+        raise StoreError(str(error), hint="`tuner status` lists the studies there are.") from None
     return folder, read_study(folder)
 
 

@@ -564,3 +564,29 @@ def test_study_json_is_strict_json(engine, tmp_path):
 
     json.loads((folder / STUDY).read_text(), parse_constant=no_constants)
     assert Path(folder / "manifest.json").is_file()
+
+
+def test_optuna_is_told_what_cannot_run_as_infeasible_and_no_figure_as_none(
+    engine, tmp_path, monkeypatch
+):
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    with_failures(
+        engine,
+        monkeypatch,
+        {4: FailureClass.SPEC_RUNTIME_BUG, 5: [FailureClass.PORT_IN_USE]},
+    )
+    folder = run(*begin(tmp_path))
+    study = read_study(folder)
+    storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+    told = optuna.load_study(study_name=None, storage=storage).trials
+    for trial, of_optuna in zip(study.trials, told, strict=True):
+        if trial.failure_class == "port_in_use" or (trial.gain is None and not trial.failure):
+            assert of_optuna.state is optuna.trial.TrialState.FAIL
+        elif trial.failure_class is not None:
+            assert (of_optuna.value, of_optuna.constraints["launch"]) == (-1.0, 1.0)
+        else:
+            assert of_optuna.value == pytest.approx(trial.gain)
+    assert "port_in_use" in {t.failure_class for t in study.trials}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bench.model.study import StudyTrial, TrialState
+from bench.sglang.failures import Action, FailureClass
 from bench.store.disk import writing
 from bench.store.study import JOURNAL
 
@@ -127,7 +128,7 @@ class Journal:
 
         A configuration that cannot run is told to Optuna as complete, far worse than the baseline
         and not feasible: a trial that failed teaches its samplers nothing. What was nobody's
-        fault is told as failed.
+        fault is told as failed, and so is a launch that has no gain: no figure is not 0.
 
         Raises:
             DiskError: It could not be written.
@@ -137,11 +138,11 @@ class Journal:
         opened = self._open.pop(trial.number)
         with writing("the study's journal", self._path):
             opened.set_user_attr(_TRIAL, msgspec.to_builtins(trial))
-            if trial.state is TrialState.MEASURED:
+            if trial.state is TrialState.MEASURED and trial.gain is not None:
                 opened.set_constraint("limits", float(len(trial.breaks)))
                 opened.set_constraint("launch", 0.0)
-                self._study.tell(opened, trial.gain if trial.gain is not None else 0.0)
-            elif trial.state is TrialState.FAILED and trial.also_excluded:
+                self._study.tell(opened, trial.gain)
+            elif trial.state is TrialState.FAILED and _cannot_run(trial):
                 opened.set_constraint("launch", 1.0)
                 self._study.tell(opened, WORST)
             else:
@@ -182,6 +183,13 @@ class Journal:
                 self._study.tell(left.number, state=State.FAIL)
             closed.append(trial)
         return closed
+
+
+def _cannot_run(trial: StudyTrial) -> bool:
+    """Whether a launch failed by its configuration: not by the moment, nor for an unknown cause."""
+    if trial.failure_class is None:
+        return False
+    return FailureClass(trial.failure_class).action is not Action.RETRY_ONCE
 
 
 def _taken_up(study: optuna.Study, left: optuna.trial.FrozenTrial) -> optuna.Trial:
@@ -262,11 +270,11 @@ def _add(study: optuna.Study, trial: StudyTrial, configurations: Sequence[Config
 
     distributions = _distributions(configurations)
     params = params_of(configurations[trial.configuration])
-    measured = trial.state is TrialState.MEASURED
+    measured = trial.state is TrialState.MEASURED and trial.gain is not None
     study.add_trial(
         optuna.trial.create_trial(
             state=optuna.trial.TrialState.COMPLETE if measured else optuna.trial.TrialState.FAIL,
-            value=(trial.gain or 0.0) if measured else None,
+            value=trial.gain if measured else None,
             params=params,
             distributions={name: distributions[name] for name in params},
             user_attrs={_TRIAL: msgspec.to_builtins(trial), _LEASE: None},

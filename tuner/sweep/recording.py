@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bench.store import Manifest
     from tuner.confirm import Conclusion
     from tuner.predict import Knowledge, Reading
+    from tuner.space import Configuration
     from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
     from tuner.sweep.policy import Search
@@ -141,10 +142,10 @@ def _cell_gain(knowledge: Knowledge, place: int) -> tuple[float, ...]:
 
 
 def accept_lengths(
-    knowledge: Knowledge, place: int, configuration: object
+    knowledge: Knowledge, place: int, configuration: Configuration
 ) -> tuple[float | None, ...]:
     """Expected accept lengths of a configuration by cell; None without speculation."""
-    off = getattr(configuration, "algorithm", None) is None
+    off = configuration.algorithm is None
     return tuple(None if off else float(np.exp(x)) for x in knowledge.log_accept_len[place])
 
 
