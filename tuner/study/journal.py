@@ -186,7 +186,7 @@ class Journal:
 
 
 def _cannot_run(trial: StudyTrial) -> bool:
-    """Whether a launch failed by its configuration: not by the moment, nor for an unknown cause."""
+    """Whether a launch failed by its configuration: not by the moment, nor by what is unknown."""
     if trial.failure_class is None:
         return False
     return FailureClass(trial.failure_class).action is not Action.RETRY_ONCE
