@@ -170,7 +170,9 @@ def test_a_study_is_a_run_whose_every_launch_is_stored(engine, tmp_path):
 
 def test_shallower_chains_are_predicted_from_the_deep_one(engine, tmp_path):
     study = read_study(run(*begin(tmp_path)))
-    for trial in study.trials[2:]:
+    foreseen = [t for t in study.trials[2:] if t.why != "guest"]
+    assert len(foreseen) >= 6
+    for trial in foreseen:
         steps = study.configurations[trial.configuration].num_steps
         if steps:
             for predicted, found in zip(
@@ -363,7 +365,7 @@ def test_what_breaks_a_limit_is_not_handed_over(engine, tmp_path):
     tune = TUNE + f"  constraints: {{ttft_p99_ms: {limit_ms}}}\n"
     study = read_study(run(*begin(tmp_path, tune)))
     labels = {c.place: c.label for c in study.configurations}
-    broken = {labels[t.configuration] for t in study.trials if t.breaks}
+    broken = {labels[t.configuration] for t in study.trials if t.breaks and t.why != "guest"}
     assert "EAGLE3 5-1-6" in broken
     excluded = {c.label: c.excluded for c in study.configurations if c.excluded}
     assert broken <= set(excluded)

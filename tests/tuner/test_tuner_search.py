@@ -14,6 +14,8 @@ from bench.model import Verdict
 from benchmarks.landscapes import OFF, Machine
 from benchmarks.landscapes_other import OTHER
 from benchmarks.landscapes_physics import KNOWN
+from tuner.confirm import FinalPlan, whole_blocks
+from tuner.confirm.final import TWO_FROM
 from tuner.predict import Knowledge, Predictor, Reading, points_of
 from tuner.space import Configuration
 from tuner.sweep import Proposal, Rules, Search
@@ -144,8 +146,16 @@ def test_the_budget_holds_and_the_final_is_blocks_of_all_its_arms(budget, seed):
     blocks = {p.block for p in final}
     assert len(blocks) >= 2
     arms = {*search.final.finalists, *search.final.baselines}
-    for block in blocks:
-        assert sorted(p.configuration for p in final if p.block == block) == sorted(arms)
+    if budget < TWO_FROM:
+        # One finalist on both sides of the baselines; the search launched the first of them too.
+        (best,) = search.final.finalists
+        assert {p.configuration for p in final} == arms
+        assert [p.configuration for p in final if p.configuration == best] == [best] * 2
+        assert final[0].configuration == final[-1].configuration == best
+        assert sum(p.configuration == 0 for p in asked) >= 2
+    else:
+        for block in blocks:
+            assert sorted(p.configuration for p in final if p.block == block) == sorted(arms)
     conclusion = search.conclude()
     assert conclusion.best in search.final.finalists
     assert conclusion.low <= conclusion.gain <= conclusion.high
@@ -310,3 +320,25 @@ def test_repeats_narrow_what_is_known_and_noise_is_learnt():
     assert many.difference(3, 0)[1] < few.difference(3, 0)[1]
     assert many.difference(3, 0)[0] == pytest.approx(0.1, abs=0.015)
     assert 0.005 < many.launch_sd < 0.018
+
+
+# ------------------------------------------------------------------------------------- the final
+
+
+@pytest.mark.parametrize(
+    ("blocks", "lost", "whole"),
+    [
+        (((3, 0), (3,)), (), 2),
+        (((3, 0, 5), (3,)), (), 2),
+        (((3, 0), (3,)), ((1, 3),), 1),
+        (((3, 0), (3,)), ((0, 3),), 1),
+        (((3, 0), (3,)), ((0, 0),), 0),
+        (((3, 0), (0, 3), (3, 0)), (), 3),
+        (((3, 0), (0, 3), (3, 0)), ((1, 0),), 2),
+        (((3, 0, 5), (0, 5, 3)), ((0, 5),), 2),
+    ],
+)
+def test_a_block_is_whole_when_the_best_stands_beside_a_baseline(blocks, lost, whole):
+    final = FinalPlan(finalists=(3,), baselines=(0,), present=5, blocks=blocks)
+    met = {(at, c) for at, block in enumerate(blocks) for c in block}
+    assert whole_blocks(final, met - set(lost)) == whole

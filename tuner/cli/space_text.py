@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tuner.sweep.beginning import Prepared
 
 _SHOWN = 40
-FEWEST_FOR_A_VERDICT = 6
-"""Launches: the baseline, one other, and two blocks of both."""
+FEWEST_FOR_A_VERDICT = 5
+"""Launches: the baseline, one other, and that one on both sides of the baseline."""
 
 
 def few_launches(launches: int) -> str:

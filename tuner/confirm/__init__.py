@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tuner.confirm.final import Conclusion, FinalPlan, conclude, plan_final, ranked
+from tuner.confirm.final import Conclusion, FinalPlan, conclude, plan_final, ranked, whole_blocks
 
-__all__ = ["Conclusion", "FinalPlan", "conclude", "plan_final", "ranked"]
+__all__ = ["Conclusion", "FinalPlan", "conclude", "plan_final", "ranked", "whole_blocks"]

@@ -16,7 +16,7 @@ import numpy as np
 from bench.metrics.speedup import CONFIDENCE, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 FINAL_SHARE: Final = 0.3  # of all launches
 LEAST_BLOCKS: Final = 2
-TWO_FROM: Final = 16  # launches: with fewer only one goes to the final
+# Launches: with fewer only one goes to the final, launched on both sides of the baselines, so that
+# a steady drift cancels; the baseline's repeat is then the search's own.
+TWO_FROM: Final = 16
 DOUBT: Final = 0.5
 CLEARLY: Final = 2.0  # standard deviations by which the best has to lead to be alone in the final
 OFF_MAY_WIN: Final = 0.02  # log ratio by which speculation has to be ahead, else off competes
@@ -44,7 +46,8 @@ class FinalPlan:
         baselines: The user's baseline; where the best has other settings, those without
             speculation; where speculation may lose, the best known without it.
         present: What the user has in use, if that is no baseline.
-        blocks: Launches in order; each block holds every arm once, in a random order.
+        blocks: Launches in order; each block holds every arm once, in a random order. In a short
+            final the best comes first, the others in a random order, and the best once more.
     """
 
     finalists: tuple[int, ...]
@@ -128,9 +131,10 @@ def plan_final(  # noqa: PLR0913  # each is another thing; a record would only r
     arms = list(dict.fromkeys(wanted))
     blocks = max(LEAST_BLOCKS, round(FINAL_SHARE * budget / len(arms)))
 
+    short = budget < TWO_FROM
+
     def needed() -> int:
-        later = len(arms) if budget >= TWO_FROM else len(pair)
-        return len(arms) + (blocks - 1) * later
+        return len(arms) + (blocks - 1) * (1 if short else len(arms))
 
     while needed() > left and (blocks > LEAST_BLOCKS or len(arms) > len(pair)):
         if len(arms) > len(pair):
@@ -141,11 +145,39 @@ def plan_final(  # noqa: PLR0913  # each is another thing; a record would only r
         finalists=tuple(c for c in finalists if c in arms),
         baselines=tuple(c for c in baselines if c in arms),
         present=present,
-        blocks=tuple(
-            tuple(int(c) for c in rng.permutation(arms if b == 0 or budget >= TWO_FROM else pair))
-            for b in range(blocks)
-        ),
+        blocks=_short(finalists[0], arms, rng) if short else _whole(arms, blocks, rng),
     )
+
+
+def _whole(
+    arms: Sequence[int], blocks: int, rng: np.random.Generator
+) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(c) for c in rng.permutation(arms)) for _ in range(blocks))
+
+
+def _short(
+    best: int, arms: Sequence[int], rng: np.random.Generator
+) -> tuple[tuple[int, ...], ...]:
+    others = rng.permutation([c for c in arms if c != best])
+    return (best, *(int(c) for c in others)), (best,)
+
+
+def whole_blocks(final: FinalPlan, measured: Iterable[tuple[int, int]]) -> int:
+    """How many blocks measured the best and a baseline; a verdict needs two.
+
+    The last block of a short final is the best alone, beside the baseline of the one before.
+
+    Args:
+        final: The plan.
+        measured: (block, configuration) of the launches that measured.
+    """
+    best, baseline = final.finalists[0], final.baselines[0]
+    known = set(measured)
+    whole, met = 0, 0
+    for at, block in enumerate(final.blocks):
+        met = at if baseline in block else met
+        whole += {(at, best), (met, baseline)} <= known
+    return whole
 
 
 def ranked(
@@ -194,7 +226,7 @@ def conclude(
     ]
     told = predictor.learn(unflattered)
     gain, sd = told.difference(best, against)
-    sd = max(sd, told.launch_sd * _of_final_alone(readings[final_from:], best, against))
+    sd = max(sd, told.launch_sd * _of_means(unflattered, best, against))
     freedom = float(len(readings) - len(launched) + PRIOR_REPEATS)
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * sd
     candidates = [best, against, *([final.present] if final.present in launched else [])]
@@ -211,12 +243,12 @@ def conclude(
     )
 
 
-def _of_final_alone(final: Sequence[Reading], best: int, against: int) -> float:
-    """Standard deviation of the difference of the final's means, in launch noises.
+def _of_means(readings: Sequence[Reading], best: int, against: int) -> float:
+    """Standard deviation of the difference of two configurations' means, in launch noises.
 
-    Neighbouring launches share the drift, so that it needs no law at all.
+    No law makes a difference better known than its own launches do.
     """
-    counts = [sum(reading.configuration == c for reading in final) for c in (best, against)]
+    counts = [sum(reading.configuration == c for reading in readings) for c in (best, against)]
     return math.sqrt(sum(1 / max(1, count) for count in counts))
 
 

@@ -17,6 +17,7 @@ from bench.model.study import (
     StudyConfiguration,
 )
 from bench.plan.servers import PYTHON
+from tuner.confirm import whole_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,7 +158,7 @@ def _conclusion(search: Search, candidates: Candidates) -> StudyConclusion | Non
     knowledge = search.knowledge
     if told is None or knowledge is None or search.final is None:
         return None
-    blocks = _whole_blocks(search)
+    blocks = whole_blocks(search.final, search.final_measured())
     verdict: Verdict | None = told.verdict if blocks >= 2 else None
     reason = None
     if verdict is None:
@@ -184,17 +185,6 @@ def _conclusion(search: Search, candidates: Candidates) -> StudyConclusion | Non
         blocks=blocks,
         cells=_by_cell(search, knowledge, deploy),
         reason=reason,
-    )
-
-
-def _whole_blocks(search: Search) -> int:
-    """Blocks of the final in which the best and a baseline were measured."""
-    final = search.final
-    assert final is not None
-    measured = search.final_measured()
-    need = {final.baselines[0], final.finalists[0]}
-    return sum(
-        need <= {c for b, c in measured if b == block} for block in range(len(final.blocks))
     )
 
 
