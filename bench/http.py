@@ -312,6 +312,11 @@ SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # in a record, a log line or an environment: api_key='KEY', "api_key": "KEY", MY_API_KEY=KEY
     (re.compile(rf"(?i)(?P<n>{_NAME}{_IS}){_VALUE}"), _KEPT),
     (re.compile(rf"(?P<n>{_VARIABLE}{_IS}){_VALUE}"), _KEPT),
+    # a token of nobody's: only where quotes and length say that it is no count and no word
+    (
+        re.compile(rf"(?i)(?P<n>(?<![\w-])token{_IS}\\*[\"'])(?!\[redacted)[^\s\"'\\]{{8,}}"),
+        rf"\g<n>{REDACTED}",
+    ),
     # in an address
     (
         re.compile(

@@ -117,9 +117,12 @@ async def watch(
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             if not await _insist(scrape_once) and readings.missing_reason is None:
                 readings.missing_reason = f"the last reading failed: {readings.failed_reason}"
-            for failure in ends:
+            of_server, *of_gpus = ends
+            if isinstance(of_server, Exception):
+                readings.missing_reason = f"reading ended with {of_server!r}"
+            for failure in of_gpus:
                 if isinstance(failure, Exception):
-                    readings.missing_reason = f"reading ended with {failure!r}"
+                    readings.gpu_missing_reason = f"reading ended with {failure!r}"
 
 
 async def _insist(scrape_once: Callable[[], Awaitable[bool]]) -> bool:

@@ -226,6 +226,7 @@ def _comparison_table(stored: StoredRun) -> Table:
 def _comparison_row(c: Comparison) -> tuple[Value, ...]:
     verdict = "no verdict" if c.verdict is None else str(c.verdict)
     marked = verdict if c.status is CellStatus.VALID else f"{verdict}, {c.status}"
+    marked += f", same server as {', '.join(c.same_server_as)}" if c.same_server_as else ""
     tone = _VERDICT_TONES.get(c.verdict, "") if c.verdict else ""
     shown = number(c.speedup, 3) + interval(c.ci95_low, c.ci95_high, 3)
     return (

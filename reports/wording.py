@@ -151,7 +151,9 @@ def _ratio(c: Comparison, words: str) -> str:
 
 
 def _mark(c: Comparison) -> str:
-    return "" if c.status is CellStatus.VALID else f" ({c.status})"
+    marks = [] if c.status is CellStatus.VALID else [str(c.status)]
+    marks += [f"same server as {', '.join(c.same_server_as)}"] if c.same_server_as else []
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def _part(c: Comparison) -> str:

@@ -149,7 +149,16 @@ def test_redacting_twice_changes_nothing():
     [
         *("x", "A_", "a-", "a:", "://", "key", "api_key", "--secret ", "bearer ", " ", "sk-"),
         *('"', "'", "\\", "api_key='", 'api_key="\\', "--a", "--a-", "_KEY=", "?token=", "&a-"),
-        *("://a:", "https://", "authorization: ", "cookie: ", '\\"api_key\\": \\"', "secret = "),
+        *(
+            "://a:",
+            "https://",
+            "token='",
+            "token",
+            "authorization: ",
+            "cookie: ",
+            '\\"api_key\\": \\"',
+            "secret = ",
+        ),
     ],
 )
 def test_redacting_takes_time_in_proportion_to_the_text(unit):
@@ -162,6 +171,9 @@ def test_redacting_takes_time_in_proportion_to_the_text(unit):
     "text",
     [
         "--ssl-keyfile-password S3CRET",
+        '{"token": "S3CRETof8"}',
+        "HfApi(token='S3CRETof8')",
+        '"extra": "{\\"token\\": \\"S3CRETof8\\"}"',
         "--ssl-keyfile-p S3CRET",
         *("--ap S3CRET", "--api-ke S3CRET", "--api-ke=S3CRET", "--admin-api S3CRET"),
         '--api-key "S3CRET and more S3CRET" --port 1',
@@ -219,6 +231,7 @@ def test_every_kind_of_secret_is_removed_and_the_rest_stays(text):
     "text",
     [
         *("experts_per_token=8", "time_to_first_token: 3", "PWD=/root", "OLDPWD=/root/x"),
+        *('{"token": " Hello", "logprob": -1}', "token: 7512345678", "next_token='a-long-word'"),
         *("num_forward_pass: 3", "--api-key-env NAME", "--api-key-file /run/key", "--app x"),
         *("--api-key --port 30000", "skip_secret=false", '{"api_key": ""}', "TOKENIZERS=1"),
         *("http://h:80/v1?page=1&size=2", "http://h:80/a@b", "ssh://user@host", "http://[::1]:8/"),

@@ -236,7 +236,9 @@ def _speedup(c: Comparison) -> str:
 
 def _verdict(c: Comparison) -> str:
     text = "no verdict" if c.verdict is None else str(c.verdict)
-    return text if c.status is CellStatus.VALID else f"{text}, {c.status}"
+    marked = text if c.status is CellStatus.VALID else f"{text}, {c.status}"
+    same = f", same server as {', '.join(c.same_server_as)}" if c.same_server_as else ""
+    return marked + same
 
 
 # ------------------------------------------------------------------------------ what weakens it

@@ -177,8 +177,8 @@ def run(
         from bench.cli.tables import print_plan
 
         with printing():
-            plan, _ = runner.plan_of(asked)
-            print_plan(plan, budget_s=asked.budget_s, as_json=as_json)
+            plan, told_by = runner.own_answer(*runner.plan_of(asked))
+            print_plan(plan, told_by=told_by, budget_s=asked.budget_s, as_json=as_json)
         if asked.budget_s is not None:
             runner.require_fit(plan, asked.budget_s)
         return

@@ -69,7 +69,7 @@ class Progress:
                 self._say(f"{self._launch}: {what}")
                 self._live(f"{self._launch}: {what}")
             case LaunchProgress(text=text):
-                self._live(f"{self._launch}: {text}")
+                self._live(f"{self._launch}: {text}" if self._launch else text)
             case LaunchReady(record=record) if not self._plan.simulated:
                 self._say(f"  {_ready(record)}")
             case CellStarting(cell=cell):

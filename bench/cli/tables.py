@@ -34,13 +34,23 @@ def plain_table(*headings: str, left: Sequence[str]) -> Table:
 # ---------------------------------------------------------------------------------------- the plan
 
 
-def print_plan(plan: Plan, *, budget_s: float | None = None, as_json: bool) -> None:
-    """Cells, launches, hours and GPU-hours; what `--dry-run` is for."""
+def print_plan(
+    plan: Plan, *, told_by: str | None = None, budget_s: float | None = None, as_json: bool
+) -> None:
+    """Cells, launches, hours and GPU-hours; what `--dry-run` is for.
+
+    Args:
+        plan: What to print.
+        told_by: Who answers for the servers' arguments, in a sentence; None: nobody needs to.
+        budget_s: `--budget`, in seconds of the world.
+        as_json: Whether as JSON.
+    """
     from bench.cli.answer import finding_lines
 
     fit = None if budget_s is None else fit_budget(plan.launches, budget_s)
     if as_json:
-        print_json(_plan_json(plan, estimate(plan)) | _fit_json(fit, budget_s))
+        told = {} if told_by is None else {"arguments_told_by": told_by}
+        print_json(_plan_json(plan, estimate(plan)) | _fit_json(fit, budget_s) | told)
         return
     printer = Printer()
     printer.print_text(f"{plan.scenario}: {plan.question}")
@@ -60,6 +70,8 @@ def print_plan(plan: Plan, *, budget_s: float | None = None, as_json: bool) -> N
         gpu_hours = "" if plan.simulated or not plan.gpus else f", {cost.gpu_hours:.1f} GPU-hours"
         printer.print_text(f"{work_in(made)}: about {duration(cost.hours * 3600)}{gpu_hours}.")
 
+    if told_by is not None:
+        printer.print_text(told_by)
     for severity, line in finding_lines(plan.findings, {}):
         printer.print_text(line, style="yellow" if severity is Severity.SUSPECT else None)
 
@@ -180,6 +192,12 @@ def _plan_json(plan: Plan, cost: PlanEstimate) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------- lists of runs
 
 
+def _status_shown(run: RunSummary) -> str:
+    """A run that is over though cells of it are missing is not shown as complete."""
+    lacks_cells = run.cells_total is not None and run.cells_finished != run.cells_total
+    return "in part" if run.published and lacks_cells else run.status
+
+
 def print_runs(runs: Sequence[RunSummary], *, out: Path, as_json: bool) -> None:
     """A line a run, newest last."""
     if as_json:
@@ -205,7 +223,7 @@ def print_runs(runs: Sequence[RunSummary], *, out: Path, as_json: bool) -> None:
         table.add_row(
             run.run_id,
             run.scenario or "–",
-            run.status,
+            _status_shown(run),
             f"{run.cells_finished}/{run.cells_total}" if run.cells_total is not None else "–",
             "SIMULATED" if run.simulated else "no" if run.simulated is not None else "–",
             run.note or "",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.errors import InputError
+from bench.sglang.log_text import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -37,7 +39,7 @@ def read_rows(path: Path) -> Rows:
         InputError: It cannot be read, or has no row at all.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path)
     except OSError as error:
         raise InputError(f"asked to read the results in {path}: {error.strerror}.") from error
     rows = parse_rows(text)
@@ -50,24 +52,43 @@ def read_rows(path: Path) -> Rows:
 
 
 _MOST_DIGITS: Final = 300  # of a whole number: what a double still holds
+_MOST_DEPTH: Final = 100
 
 
 def parse_rows(text: str) -> Rows:
     """The rows of a text: one JSON object or a list of them, else one object a line (JSONL).
 
-    NaN, Infinity and numbers beyond a double's range are None.
+    Objects over several lines, one behind another, are read too. NaN, Infinity and numbers beyond
+    a double's range are None.
     """
+    text = text.removeprefix("\ufeff")
     try:
         whole = _parse(text)
     except ValueError:
-        return _lines(text)
+        rows = _lines(text)
+        return rows if rows.rows else _one_behind_another(text) or rows
     found = whole if isinstance(whole, list) else [whole]
+    return Rows(rows=tuple(row for row in found if isinstance(row, dict)), damaged=())
+
+
+# As Python's own, without the separators of Unicode: these may stand in a JSON text.
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+
+
+def _one_behind_another(text: str) -> Rows | None:
+    """Objects printed over several lines and appended to one file; None: it has anything else."""
+    # An object ends with a brace at the margin where the next line begins another one.
+    parts = re.split(r"(?<=^\})\s*(?=^\{)", text, flags=re.MULTILINE)
+    try:
+        found = [_parse(part) for part in parts]
+    except ValueError:
+        return None
     return Rows(rows=tuple(row for row in found if isinstance(row, dict)), damaged=())
 
 
 def _lines(text: str) -> Rows:
     rows, damaged = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_LINE_END.split(text), start=1):
         if not line.strip():
             continue
         try:
@@ -93,14 +114,35 @@ def _parse(text: str) -> Any:  # noqa: ANN401  # it is JSON
         return int(digits) if len(digits.lstrip("-")) <= _MOST_DIGITS else None
 
     try:
-        return json.loads(text, parse_constant=no_number, parse_float=number, parse_int=whole)
+        value = json.loads(text, parse_constant=no_number, parse_float=number, parse_int=whole)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if _is_deep(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(_MOST_DEPTH):
+        level = [part for whole in level for part in _parts(whole)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: object) -> Iterator[object]:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (part for part in parts if isinstance(part, dict | list))
 
 
 def strict_json(value: object) -> str:
-    """JSON of a value, in one line, with null wherever a number is none."""
-    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+    """JSON of a value, in one line, with null wherever a number is none.
+
+    Half of a pair of surrogates, which is no text, stays the escape that it came as.
+    """
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _finite(value: object) -> object:

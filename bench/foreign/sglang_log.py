@@ -11,6 +11,7 @@ from bench.sglang.accept_rate import AcceptRate, accept_rate_meaning, accept_rat
 from bench.sglang.decode_log import Collapse, DecodeSpeed, collapses, decode_speed
 from bench.sglang.failures import Failure, FailureClass, classify_start, find_failure
 from bench.sglang.log_lines import DecodeLine, PrefillLine, parse_batch_lines
+from bench.sglang.log_text import read_text
 from bench.sglang.start_lines import LimitsLine, StartTimes, parse_start_line, start_times
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def read_sglang_log(path: Path, *, exit_code: int | None = None) -> SglangLog:
         InputError: It cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path)
     except OSError as error:
         raise InputError(f"asked to read the log {path}: {error.strerror}.") from error
     return parse_sglang_log(text.splitlines(), exit_code=exit_code)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 from bench.foreign.results import ForeignResult, to_result
+from bench.sglang.log_text import as_written
 
 _TITLE = re.compile(r"=+ *Serving Benchmark Result *=+")
 _MOST_DIGITS = 18  # before and behind the point
 _LINE = re.compile(r"^\s*(?P<label>[A-Za-z][^:]*):\s+(?P<value>\S.*?)\s*$")
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.(?P<decimals>\d+))?(?=\s|$|%)")
+_NUMBER = re.compile(
+    r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?P<decimals>\d+))?(?P<exponent>[eE][+-]?\d{1,3})?(?=\s|$|%)"
+)
 
 _FIELDS = {
     "backend": "backend",
@@ -46,6 +50,9 @@ _FIELDS = {
 _LATENCY = re.compile(
     r"(?P<part>mean|median|std|max|p\d+(?:\.\d+)?) (?P<name>e2e latency|e2el|ttft|tpot|itl) \(ms\)"
 )
+_TWO_DECIMALS = ("(s)", "(ms)", "/s)")
+"""Both tools print these with two decimals, whatever the figure."""
+
 _POSITION = re.compile(r"position (\d{1,6})")
 _POSITIONS = "spec_decode_per_position_acceptance_rates"
 
@@ -61,12 +68,15 @@ def _table(text: str) -> ForeignResult | None:
     row: dict[str, Any] = {}
     decimals: dict[str, int] = {}
     positions: dict[int, float] = {}
-    for line in text.splitlines():
-        match = _LINE.match(line)
+    lines = [line for line in text.splitlines() if line.strip()]
+    for number, line in enumerate(lines, start=1):
+        match = _LINE.match(as_written(line))
         if match is None:
             continue
         label = " ".join(match["label"].lower().split())
         value, places = _value(match["value"])
+        if number == len(lines) and label.endswith(_TWO_DECIMALS) and places != 2:
+            continue  # cut: so many digits of a figure say nothing
         position = _POSITION.fullmatch(label)
         if position and isinstance(value, (int, float)):
             positions[int(position[1])] = value / 100
@@ -93,6 +103,9 @@ def _value(text: str) -> tuple[float | int | str | None, int]:
         digits = match[0].replace(",", "")
         if len(digits) > _MOST_DIGITS:
             return text, 0
+        if match["exponent"]:
+            number = float(digits)
+            return (number if math.isfinite(number) else None), 0
         places = len(match["decimals"] or "")
         return (float(digits) if places else int(digits)), places
     return (None if text.lower() in {"not set", "inf", "nan", "none", "n/a", "-"} else text), 0

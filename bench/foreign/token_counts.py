@@ -40,20 +40,25 @@ def count_doubts(row: Mapping[str, Any]) -> tuple[CountDoubt, ...]:
         row, "total_output_tokens_retokenized", "retokenized", "output_tokens_retokenized"
     )
     requested = number_in(row, "requested_output_tokens", "total_requested_output_tokens")
-    gaps_ms = [
-        number_in(row, f"{part}_{name}_ms") for part in ("mean", "median") for name in _GAPS
-    ]
+    gaps_ms = [number_in(row, name) for name in row if name.endswith(_GAPS)]
     doubts = []
     if retokenized is not None and _differ(reported, retokenized):
         doubts.append(CountDoubt.RETOKENIZED_DIFFERS)
     if row.get("ignore_eos") is True and requested is not None and reported < requested:
         doubts.append(CountDoubt.FEWER_THAN_FORCED)
-    if reported == 0 and any(gap is not None and gap > 0 for gap in gaps_ms):
+    measured = any(gap is not None and gap > 0 for gap in gaps_ms) or _has_gaps(row.get("itls"))
+    if reported == 0 and measured:
         doubts.append(CountDoubt.GAPS_WITHOUT_TOKENS)
     return tuple(doubts)
 
 
-_GAPS = ("itl", "tpot")
+_GAPS = ("_itl_ms", "_tpot_ms")
+
+
+def _has_gaps(itls: object) -> bool:
+    """Whether a list of gaps, or of lists of them, has one."""
+    lists = itls if isinstance(itls, list) else []
+    return any(bool(gaps) for gaps in lists)
 
 
 def _differ(reported: float, retokenized: float) -> bool:

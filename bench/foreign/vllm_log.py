@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from bench.sglang.log_text import clipped, without_escapes
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +108,36 @@ _TIME = re.compile(r"\b(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\b")
 _SPEC = re.compile(r"SpecDecoding metrics:(?P<rest>.*)")
 _SPEC_V0 = re.compile(r"Speculative metrics:(?P<rest>.*)")
 _ENGINE = re.compile(r"(?:Engine (?P<engine>\d{1,6}): )?(?P<rest>Avg prompt throughput: .*)")
+_START = re.compile(
+    r"(?:SpecDecoding|Speculative) metrics:|(?:Engine \d{1,6}: )?Avg prompt throughput: "
+)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _EMITTED = re.compile(r"Number of emitted tokens: (\d{1,18})\.")
+_NO_RATE = re.compile(r"[Aa]cceptance rate: nan%")
+_DECIMALS: Final = 3
+_RATE = re.compile(r"\d{1,3}(?:\.\d{1,18})?")
 _POSITIONS = re.compile(r"Per-position acceptance rate: (?P<rates>[\d., ]+)")
 
 
 def parse_vllm_log(lines: Iterable[str]) -> list[SpecLine | EngineLine]:
     """The speculation and engine lines of a log, in order."""
-    return [parsed for line in lines if (parsed := parse_vllm_line(line)) is not None]
+    parsed = (parse_vllm_line(entry) for line in lines for entry in _entries(line))
+    return [entry for entry in parsed if entry is not None]
+
+
+def _entries(line: str) -> Iterator[str]:
+    """What was written into one line; a date belongs to what comes after it."""
+    starts = [match.start() for match in _START.finditer(line)]
+    times = [match.start() for match in _TIME.finditer(line)]
+    edges = [0]
+    for before, start in pairwise(starts):
+        edges.append(max((time for time in times if before < time < start), default=start))
+    yield from (line[start:end] for start, end in pairwise([*edges, len(line)]))
 
 
 def parse_vllm_line(line: str) -> SpecLine | EngineLine | None:
     """One of these lines; None for any other."""
+    line = _THOUSANDS.sub("", without_escapes(clipped(line)))
     time = _TIME.search(line)
     time_text = time[0] if time else None
     if match := _SPEC.search(line):
@@ -128,7 +150,7 @@ def parse_vllm_line(line: str) -> SpecLine | EngineLine | None:
 
 
 def _spec(text: str, time_text: str | None) -> SpecLine:
-    at_position = _positions(text)
+    at_position, is_cut = _positions(text)
     depth = _number(text, "Current speculative depth")
     accepted, drafted = _number(text, "Accepted"), _number(text, "Drafted")
     rate = _share(text, "(?:Avg )?Draft acceptance rate")
@@ -141,20 +163,28 @@ def _spec(text: str, time_text: str | None) -> SpecLine:
         accepted_tok_per_s=_number(text, "Accepted throughput"),
         drafted_tok_per_s=_number(text, "Drafted throughput"),
         accept_at_position=at_position,
-        depth=len(at_position) or None if depth is None else int(depth),
-        is_truncated=drafted is None or rate is None,
+        depth=(None if is_cut else len(at_position) or None) if depth is None else int(depth),
+        is_truncated=is_cut or drafted is None or (rate is None and not _NO_RATE.search(text)),
     )
 
 
-def _positions(text: str) -> tuple[float, ...]:
-    """P(at least k accepted); a last value that a cut line may have shortened is left out."""
+def _positions(text: str) -> tuple[tuple[float, ...], bool]:
+    """P(at least k accepted), and whether a line that ends with them was cut there.
+
+    Older lines end so, and only their mean length tells of values that are missing. A last value
+    that may have been shortened is left out.
+    """
     match = _POSITIONS.search(text)
     if match is None:
-        return ()
+        return (), text.rstrip().endswith("acceptance rate:")
     rates = [rate.strip() for rate in match["rates"].split(",") if rate.strip()]
-    if rates and match.end() == len(text.rstrip()) and len(rates[-1].partition(".")[2]) < 3:
+    is_last = not text[match.end() :].strip()
+    if rates and is_last and len(rates[-1].partition(".")[2]) < _DECIMALS:
         rates.pop()
-    return tuple(float(rate) for rate in rates)
+    told = tuple(float(rate) for rate in rates if _RATE.fullmatch(rate))
+    length = _number(text, "Mean acceptance length")
+    lacks = length is not None and length - 1 - sum(told) > _HALF_OF_2 + _HALF_OF_3 * len(told)
+    return told, is_last and lacks
 
 
 def _spec_v0(text: str, time_text: str | None) -> SpecLine:

@@ -46,6 +46,10 @@ class Exchange:
         deadline_ns: When it is given up.
         end: How it ended; None while it runs.
         is_told: Whether its outcome was told.
+        is_unheard: Whether it failed because the server had hung up on a connection that had
+            carried others before it: it has not been read there.
+        is_resent: Whether it was sent a second time for that reason.
+        request: What is sent, as long as it may have to be sent again.
     """
 
     __slots__ = (
@@ -56,10 +60,13 @@ class Exchange:
         "ended_ns",
         "first_byte_ns",
         "index",
+        "is_resent",
         "is_told",
+        "is_unheard",
         "last_read_ns",
         "pieces",
         "reader",
+        "request",
         "rid",
         "second",
         "sent_ns",
@@ -82,7 +89,8 @@ class Exchange:
         self.reader = ResponseReader(_chunk_sizes)
         self.second: SecondReader | None = None
         self.end: StreamEnd | None = None
-        self.is_told = False
+        self.is_told = self.is_unheard = self.is_resent = False
+        self.request: Request | None = request
         self._assembly = StreamAssembly()
 
     @property
@@ -119,6 +127,7 @@ class Exchange:
             return b""
         if self.first_byte_ns is None:
             self.first_byte_ns = stamps[0]
+            self.request = None
         self.last_read_ns = stamps[-1]
         try:
             if self.second is None:
@@ -159,6 +168,12 @@ class Exchange:
             return f"{said}: redirect to {reader.fields.get('location', '')} not followed"
         body = b"".join(piece for _, piece in self.body)[:_ERROR_BODY_BYTES]
         return f"{said}: {error_in_body(body) or body.decode('utf-8', 'replace').strip()}"
+
+    def send_again(self, rid: str) -> None:
+        """Begin anew, with another id: nothing has come of it."""
+        self.rid = rid
+        self.is_resent, self.is_unheard = True, False
+        self.sent_ns = self.end = self.request = None
 
     def fail(self, status: RequestStatus, message: str) -> None:
         """It ended otherwise than HTTP says."""

@@ -75,6 +75,7 @@ class Outcome(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     Attributes:
         second_reader: Why aiohttp's own reader read the response; None: it was not needed.
+        is_resent: Whether it was sent twice, as the server hung up before it had come.
     """
 
     index: int
@@ -86,6 +87,7 @@ class Outcome(msgspec.Struct, frozen=True, tag=True, gc=False):
     http_status: int | None
     stream: StreamRecord
     second_reader: str | None = None
+    is_resent: bool = False
 
 
 class Pulse(msgspec.Struct, frozen=True, tag=True):

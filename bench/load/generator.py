@@ -115,7 +115,7 @@ class LoadClient:
         self._admin_api_key = admin_api_key
         self._workers = workers
         self._cancelled = False
-        self._second_reader_ct = 0
+        self._second_reader_ct = self._resent_ct = 0
         self._proven_event_per_s = proven_event_per_s
 
     @property
@@ -177,7 +177,7 @@ class LoadClient:
         main = [request for request in planned if not request.is_priming]
         tally = Tally(total=len(main), warmup=cell.warmup_requests, on_progress=on_progress)
         samples: list[RequestSample] = []
-        self._second_reader_ct = 0
+        self._second_reader_ct = self._resent_ct = 0
         if priming:
             tally.is_priming = True
             await self._do(cell, priming, range(PRIMING_SLOTS), tally)
@@ -192,6 +192,7 @@ class LoadClient:
                 [end for end in ends if end],
                 workers=len(self._workers),
                 second_reader_ct=self._second_reader_ct,
+                resent_ct=self._resent_ct,
                 proven_event_per_s=self._proven_event_per_s,
             ),
             telemetry=tally.telemetry,
@@ -267,6 +268,7 @@ class LoadClient:
                 request = by_index[outcome.index]
                 samples[outcome.index] = self._sample(cell, request, outcome)
                 self._second_reader_ct += outcome.second_reader is not None
+                self._resent_ct += outcome.is_resent
         lost_ns = now_ns()
         status, why = RequestStatus.CANCELLED, "stopped before it was sent"
         if not all(worker.is_alive for worker in self._workers):

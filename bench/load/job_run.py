@@ -36,6 +36,8 @@ _DIALS_AT_ONCE: Final = 32
 _TICK_S: Final = 0.1
 _QUIET_NS: Final = 500_000_000
 _HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+_SECOND: Final = 1 << 31
+"""Tells the second id of a request from the first; no cell has so many."""
 _STOPPED: Final = (RequestStatus.CANCELLED, "stopped by bench")
 
 Due = tuple["Request | None", int, int | None]
@@ -168,7 +170,26 @@ class JobRun:
         if line is not None:
             line.send(exchange, body)
         else:
-            self._dialing[exchange] = asyncio.create_task(self._dial_and_send(exchange, body))
+            self._send_on_new(exchange, body)
+
+    def _send_on_new(self, exchange: Exchange, body: bytes) -> None:
+        self._dialing[exchange] = asyncio.create_task(self._dial_and_send(exchange, body))
+
+    def _sent_again(self, exchange: Exchange) -> bool:
+        """Send a request again, once, that met a connection which the server was closing.
+
+        Not one byte of a response has come. It is timed from this sending, and it is told that
+        there were two. The id is another one: should the first have arrived all the same, a
+        server that has it still would refuse it twice.
+        """
+        request = exchange.request
+        if not exchange.is_unheard or request is None or self._is_stopping:
+            return False
+        self._abort_on_server(exchange)
+        exchange.send_again(f"{self._job.rid_stem}{request.number | _SECOND:08x}")
+        self._running[exchange] = None
+        self._send_on_new(exchange, with_rid(request.body, exchange.rid))
+        return True
 
     def _fresh_line(self) -> Line | None:
         while self._free:
@@ -259,6 +280,8 @@ class JobRun:
 
     def _ended(self, line: Line | None, exchange: Exchange) -> None:
         """An exchange has ended: its slot goes on before its response is parsed."""
+        if self._sent_again(exchange):
+            return
         del self._running[exchange]
         if line is not None and line.is_fresh:
             self._free.append(line)
@@ -285,6 +308,7 @@ class JobRun:
             http_status=exchange.http_status,
             stream=stream,
             second_reader=None if exchange.second is None else exchange.second.why,
+            is_resent=exchange.is_resent,
         )
         try:
             self._write(outcome)

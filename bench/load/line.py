@@ -13,7 +13,7 @@ import select
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from bench.clock import monotonic_ns, now_ns
+from bench.clock import monotonic_ns, now_ns, speed
 from bench.load.exchange import framing_failed
 from bench.load.http1 import FramingError, State
 from bench.load.second_reader import SecondReader
@@ -35,6 +35,9 @@ _FRESH_NS: Final = 2_000_000_000
 """uvicorn, SGLang's own server, closes what was idle for 5 s; a request must not meet that."""
 _UNUSED_FRESH_NS: Final = 20_000_000_000
 """Before the first request servers wait longer."""
+_HUNG_UP_NS: Final = 250_000_000
+"""A request that met a connection being closed hears of it within a round trip or two. What ends
+later may have been at work on it."""
 _ANY_END: Final = b""
 _CHUNKED_END: Final = b"\r\n\r\n"
 _NO_END: Final = b"\0specdyno"
@@ -52,6 +55,7 @@ class Line(asyncio.Protocol):
         "_head",
         "_idle_since_ns",
         "_is_look_due",
+        "_is_reused",
         "_is_used",
         "_loop",
         "_many_reads",
@@ -93,7 +97,7 @@ class Line(asyncio.Protocol):
         if dialed.is_plain:
             self._fd = transport.get_extra_info("socket").fileno()
         self._idle_since_ns = monotonic_ns()
-        self._is_look_due = self._is_used = False
+        self._is_look_due = self._is_used = self._is_reused = False
         self._loop = asyncio.get_running_loop()
         self._wait_for_nothing()
         transport.set_protocol(self)
@@ -147,7 +151,7 @@ class Line(asyncio.Protocol):
         self._stamps, self._pieces = exchange.stamps, exchange.pieces
         self._end_looks_like = _ANY_END
         self._many_reads = _MANY_READS + exchange.index % _MANY_READS_SPREAD
-        self._is_used = True
+        self._is_reused, self._is_used = self._is_used, True
         data = b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
         exchange.sent_ns = now_ns()
         if self._fd is None:
@@ -158,6 +162,7 @@ class Line(asyncio.Protocol):
         except BlockingIOError:
             written = 0
         except OSError as error:
+            exchange.is_unheard = self._is_reused
             self._fail(RequestStatus.DISCONNECTED, f"{type(error).__name__}: {error}")
             return
         if written < len(data):
@@ -261,8 +266,18 @@ class Line(asyncio.Protocol):
             self._ended(exchange)
             return
         where = "before" if exchange.first_byte_ns is None else "inside"
+        exchange.is_unheard = self._is_reused and self._hung_up_before(exchange)
         why = f": {type(error).__name__}: {error}" if error is not None else ""
         self._fail(RequestStatus.DISCONNECTED, f"the connection ended {where} the response{why}")
+
+    def _hung_up_before(self, exchange: Exchange) -> bool:
+        """Whether the server hung up while the request was on its way, as far as one can tell.
+
+        Then no byte of a response has come, and the end came at once.
+        """
+        if exchange.first_byte_ns is not None or exchange.sent_ns is None:
+            return False
+        return (now_ns() - exchange.sent_ns) // speed() < _HUNG_UP_NS
 
     def _fail(self, status: RequestStatus, message: str) -> None:
         exchange = self._exchange

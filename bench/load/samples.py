@@ -112,6 +112,7 @@ def client_stats(
     *,
     workers: int,
     second_reader_ct: int = 0,
+    resent_ct: int = 0,
     proven_event_per_s: float | None = None,
 ) -> ClientStats:
     """How the workers did over one cell: lags of the worst of them, CPU shares of all together.
@@ -121,6 +122,7 @@ def client_stats(
         ends: The account of each worker that lived to give one.
         workers: How many there were.
         second_reader_ct: Responses that aiohttp's own reader read.
+        resent_ct: Requests that were sent twice.
         proven_event_per_s: What the self-test proved the client good for; None: not tested.
     """
     sent = [s for s in samples if s.sent_ns is not None]
@@ -140,6 +142,7 @@ def client_stats(
         events_per_read=event_ct / read_ct if read_ct else None,
         in_flight_mean=_in_flight_mean(sent),
         second_reader_ct=second_reader_ct,
+        resent_ct=resent_ct,
         proven_event_per_s=proven_event_per_s,
     )
 

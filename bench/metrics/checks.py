@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.metrics import (
+    checks_gpus,
     checks_load,
     checks_output,
     checks_server,
@@ -44,6 +45,7 @@ CHECKS: Final[tuple[Callable[[CellFacts], Iterable[Finding]], ...]] = (
     checks_load.client_saturated,
     checks_load.client_proven,
     checks_load.reads_coalesced,
+    checks_load.requests_resent,
     checks_load.client_late,
     checks_load.concurrency_reached,
     checks_server.queued,
@@ -64,6 +66,7 @@ CHECKS: Final[tuple[Callable[[CellFacts], Iterable[Finding]], ...]] = (
     cross_checks.cycle_against_gaps,
     checks_output.lengths_censored,
     checks_server.telemetry_there,
+    checks_gpus.gpus_watched,
     checks_server.simulation_late,
     checks_server.simulated,
 )

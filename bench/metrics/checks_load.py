@@ -143,6 +143,18 @@ def reads_coalesced(facts: CellFacts) -> Iterator[Finding]:
         )
 
 
+def requests_resent(facts: CellFacts) -> Iterator[Finding]:
+    """Whether requests were sent twice; their figures are those of the second sending."""
+    resent_ct = facts.client.resent_ct if facts.client is not None else None
+    if resent_ct:
+        yield facts.finding(
+            FindingKind.REQUESTS_RESENT,
+            Severity.NOTE,
+            f"{resent_ct} of {len(facts.samples)} requests met a connection that the server was "
+            "closing and were sent again on a new one, from when on they are timed.",
+        )
+
+
 def _world(clock_ms: float | None, speed: int) -> float | None:
     return None if clock_ms is None else clock_ms / speed
 

@@ -69,21 +69,6 @@ def telemetry_there(facts: CellFacts) -> Iterator[Finding]:
             f"some of the server's metrics could not be read{why}: counts over the cell may lack "
             "its end.",
         )
-    if facts.gpus < 1 or facts.simulated:
-        return
-    why = f" ({facts.gpus_unread})" if facts.gpus_unread else ""
-    if not facts.series.ranks("power_w"):
-        yield facts.finding(
-            FindingKind.TELEMETRY_MISSING,
-            Severity.NOTE,
-            f"the GPUs could not be watched{why}: throttling and energy are unknown.",
-        )
-    elif why:
-        yield facts.finding(
-            FindingKind.TELEMETRY_MISSING,
-            Severity.NOTE,
-            f"the GPUs were watched in part{why}: throttling after that is unknown.",
-        )
 
 
 def configuration(facts: CellFacts) -> Iterator[Finding]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # chance.
 DRIFT_SHARE: Final = 0.05
 DRIFT_P_VALUE: Final = 0.01
+ROUNDING: Final = 1e-8
+"""Values that differ by no more than this share are equal."""
 # Two degrees of freedom are the least with which a trend can be told from scatter; more than a
 # dozen parts find no more and lie too near to one another.
 LEAST_PARTS: Final = 4
@@ -95,6 +97,8 @@ def trend(values: np.ndarray) -> tuple[float, float]:
     from scipy.special import stdtr  # noqa: PLC0415  # only here: importing scipy costs time
 
     n = len(values)
+    if np.ptp(values) <= ROUNDING * np.abs(values).max():
+        return 0.0, 1.0  # what is left of equal values is how they were rounded
     place = np.arange(n) - (n - 1) / 2
     spread = float(place @ place)
     slope = float(place @ values) / spread

@@ -59,7 +59,11 @@ def window_energy(series: Series, window: Window, *, gpus: int) -> Energy | None
 
 
 def _from_counter(readings: Readings | None, window: Window) -> Energy | None:
-    """The counter's difference between the window's edges, interpolated between readings."""
+    """The counter's difference between the window's edges, interpolated between readings.
+
+    None for one that fell, as when the driver was loaded anew, or that stands still: some GPUs
+    have one that never counts.
+    """
     if readings is None or np.any(np.diff(readings.value) < 0):
         return None
     t_s = _seconds(window, readings.t_ns)
@@ -68,6 +72,8 @@ def _from_counter(readings: Readings | None, window: Window) -> Energy | None:
     if high_s <= low_s:
         return None
     low_j, high_j = np.interp([low_s, high_s], t_s, readings.value)
+    if high_j <= low_j:
+        return None
     return Energy(energy_j=float(high_j - low_j), coverage=(high_s - low_s) / window.length_s)
 
 

@@ -29,6 +29,10 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
         "Events that are read together share a time stamp, so chunk gaps are not the server's: "
         "give the client more of the machine, or look for a proxy that holds events up."
     ),
+    FindingKind.REQUESTS_RESENT: (
+        "The server, or a proxy before it, closes connections without saying so: see its "
+        "keep-alive time. Should it drop requests for another reason, these are its failures."
+    ),
     FindingKind.CONCURRENCY_NOT_REACHED: (
         "Slots stood idle: look for slow sends, quick failures or a client time-out, and give "
         "each slot more requests."
@@ -64,7 +68,9 @@ ADVICE: Final[Mapping[FindingKind, str]] = {
     ),
     FindingKind.CACHE_NOT_AS_STATED: (
         "Prompts met another prefix cache than stated: correct the workload's `cache`, flush "
-        "between cells, and see that no other client shares the server."
+        "between cells, and see that no other client shares the server. One that runs on after a "
+        "run still has its prompts when the next one sends them again: --exclusive lets bench "
+        "flush it, and another `seed` sends other prompts."
     ),
     FindingKind.ERROR_RATE: (
         "Read the failed requests' messages and the server's log; a server under errors is "

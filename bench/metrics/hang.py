@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench.metrics.facts import CellFacts
+    from bench.metrics.series import Series
     from bench.model import Finding
 
 LEAST_S: Final = 30.0
 """A shorter silence may be a long prefill or a slow disk."""
+
+COVERED_SHARE: Final = 0.9
+"""Readings over less of a silence say nothing of the rest of it."""
 
 BUSY_PCT: Final = 99.0
 BUSY_SHARE: Final = 0.95  # of readings: sampling may catch one between two kernels
@@ -77,6 +81,29 @@ def _is_busy(gpu: GpuSpan) -> bool:
     return bool(readings) and sum(u >= BUSY_PCT for u in readings) >= BUSY_SHARE * len(readings)
 
 
+def gpu_spans(series: Series, start_ns: int, end_ns: int) -> list[GpuSpan]:
+    """The readings of each GPU over a span of time; none where they cover too little of it."""
+
+    def inside(name: str, gpu: int | None) -> list[float]:
+        readings = series.ranks(name).get(gpu)
+        if readings is None:
+            return []
+        at_ns = readings.t_ns[(readings.t_ns >= start_ns) & (readings.t_ns <= end_ns)]
+        if not at_ns.size or at_ns[-1] - at_ns[0] < COVERED_SHARE * (end_ns - start_ns):
+            return []
+        return [float(value) for value in readings.between(start_ns, end_ns)]
+
+    return [
+        GpuSpan(
+            utilisation_pct=inside("utilisation_pct", gpu),
+            power_w=inside("power_w", gpu),
+            memory_bytes=inside("memory_used_bytes", gpu),
+            power_limit_w=max(inside("power_limit_w", gpu), default=None),
+        )
+        for gpu in series.ranks("utilisation_pct")
+    ]
+
+
 def spinning(facts: CellFacts) -> Iterator[Finding]:
     """The longest time without a token while requests waited for one, if the GPUs spun in it."""
     start_ns, end_ns = _longest_silence_ns(facts)
@@ -84,20 +111,7 @@ def spinning(facts: CellFacts) -> Iterator[Finding]:
     if silent_s < LEAST_S:
         return
 
-    def inside(name: str, gpu: int | None) -> list[float]:
-        readings = facts.series.ranks(name).get(gpu)
-        return [] if readings is None else list(readings.between(start_ns, end_ns))
-
-    gpus = [
-        GpuSpan(
-            utilisation_pct=inside("utilisation_pct", gpu),
-            power_w=inside("power_w", gpu),
-            memory_bytes=inside("memory_used_bytes", gpu),
-            power_limit_w=max(inside("power_limit_w", gpu), default=None),
-        )
-        for gpu in facts.series.ranks("utilisation_pct")
-    ]
-    if is_spin_hang(gpus, silent_s=silent_s):
+    if is_spin_hang(gpu_spans(facts.series, start_ns, end_ns), silent_s=silent_s):
         yield facts.finding(
             FindingKind.GPU_SPIN_HANG,
             Severity.INVALID,

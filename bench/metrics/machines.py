@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from bench.http import is_loopback
 from bench.metrics.findings import make_finding
 from bench.model import BASELINE, Finding, FindingKind, Severity
 
@@ -26,11 +27,11 @@ def different_machines(
     baseline = urls.get(BASELINE)
     if baseline is None:
         return
-    ours = urlsplit(baseline).hostname
+    ours = _host(baseline)
     for arm, url in urls.items():
         if arm == BASELINE or url == baseline:
             continue
-        theirs = urlsplit(url).hostname
+        theirs = _host(url)
         if theirs == ours:
             yield make_finding(
                 FindingKind.DIFFERENT_MACHINES,
@@ -49,3 +50,9 @@ def different_machines(
                     cell_id=cell.cell_id,
                     arm=arm,
                 )
+
+
+def _host(url: str) -> str | None:
+    """The host of an address; all names of the loopback are one."""
+    host = urlsplit(url).hostname
+    return "127.0.0.1" if is_loopback(host) else host

@@ -28,6 +28,7 @@ class FindingKind(StrEnum):
     CLIENT_SATURATED = "client_saturated"
     CLIENT_NOT_PROVEN = "client_not_proven"
     READS_COALESCED = "reads_coalesced"
+    REQUESTS_RESENT = "requests_resent"
     CONCURRENCY_NOT_REACHED = "concurrency_not_reached"
     SERVER_QUEUED = "server_queued"
     SERVER_RETRACTED = "server_retracted"
@@ -215,6 +216,8 @@ class Comparison:
         reason: Why there is no speedup or no verdict; None when there is one.
         config_differences: Non-speculative resolved server values that differ: (name, baseline,
             arm).
+        same_server_as: Arms that were asked for something else and whose server was the same, by
+            its own account: what differs between them is noise.
     """
 
     arm: str
@@ -237,3 +240,4 @@ class Comparison:
     status: CellStatus
     reason: str | None
     config_differences: tuple[tuple[str, str, str], ...] = ()
+    same_server_as: tuple[str, ...] = ()

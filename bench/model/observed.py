@@ -162,6 +162,8 @@ class ClientStats:
         in_flight_mean: Requests in flight on average from the first send to the last end.
         second_reader_ct: Responses that aiohttp's own reader had to read (compressed by a proxy,
             say): their time stamps are as good, but cost more.
+        resent_ct: Requests that were sent twice, because the server had hung up on the connection
+            while they were on their way to it; they are timed from the second sending.
         proven_event_per_s: How many events a second the self-test has proved this client good for
             on this machine; None: it was not run.
     """
@@ -176,6 +178,7 @@ class ClientStats:
     events_per_read: float | None = None
     in_flight_mean: float | None = None
     second_reader_ct: int | None = None
+    resent_ct: int | None = None
     proven_event_per_s: float | None = None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.model import Finding, FindingKind, Severity
 from bench.plan.knowing import known_of
@@ -23,15 +25,23 @@ from bench.sglang.arguments import (
     parse_arguments,
     whole_number,
 )
-from bench.sglang.arguments.options import Option, find_option
+from bench.sglang.arguments.options import Option, find_option, known_options, option_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from bench.model import ServerConfig
     from bench.plan.points import Point
     from bench.plan.servers import PlannedArm
     from bench.scenario import LoadedScenario
     from bench.sglang.arguments import AskedValue, Change, Known
+
+
+_OPTION: Final = re.compile(r"--[A-Za-z][\w-]*")
+_NAME: Final = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")  # as SGLang's own words call it
+
+Ask = Callable[["ServerConfig"], str | None]
+"""The version of the SGLang that takes a server's arguments; None: it refuses, or is unasked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +64,63 @@ def look_at(loaded: LoadedScenario, arm: PlannedArm, *, simulated: bool) -> Look
     known = known_of(loaded.scenario, arm.server, simulated=simulated)
     effective = effective_speculative(asked, known)
     if isinstance(effective, Rejection):
+        told = f"{effective.reason} {effective.fix}"
         raise loaded.rejected(
-            _written(loaded, arm, effective.reason) or _key(arm),
-            f"{effective.reason} {effective.fix} {by_rule(effective.rule)}",
+            place_of(loaded, arm.name, told), f"{told} {by_rule(effective.rule)}"
         )
     return LookedAt(arm=arm, asked=asked, known=known, effective=effective)
 
 
-def _written(loaded: LoadedScenario, arm: PlannedArm, reason: str) -> str | None:
-    """The key of the line whose option a reason begins with; None: it begins otherwise."""
-    first = reason.split(maxsplit=1)[0].strip("'")
-    if not first.startswith("--"):
+def overruled(loaded: LoadedScenario, arm: PlannedArm, ask: Ask) -> Finding | None:
+    """What is told of an arm that the rules reject and SGLang takes; None: it is no such arm.
+
+    What fails only once models are loaded is none of SGLang's resolution.
+    """
+    known = known_of(loaded.scenario, arm.server, simulated=False)
+    rejection = effective_speculative(parse_arguments(arm.server.arguments), known)
+    if not isinstance(rejection, Rejection) or rejection.late:
         return None
-    option = find_option(first)
-    return key_of(loaded, arm.name, option.dest) if isinstance(option, Option) else None
+    version = ask(arm.server)
+    if version is None:
+        return None
+    return Finding(
+        kind=FindingKind.ARGUMENTS_DISAGREE,
+        severity=Severity.NOTE,
+        message=f"the rules reject what SGLang {version} takes: {rejection.reason} "
+        f"{by_rule(rejection.rule)}.",
+        advice="SGLang's own answer counts: see in /server_info what it makes of them.",
+        arm=arm.name,
+    )
 
 
-def _key(arm: PlannedArm) -> str:
-    return f"arms.{arm.name}.speculative" if arm.is_speculative else "server.arguments"
+def place_of(loaded: LoadedScenario, arm: str, told: str) -> str:
+    """The key of the first option that a text names and an arm's lines have, else of the arm."""
+    names = {option.dest for option in known_options()}
+    words = [
+        *_OPTION.findall(told),
+        *(option_of(name) for name in _NAME.findall(told) if name in names),
+    ]
+    for word in words:
+        option = find_option(word)
+        if isinstance(option, Option):
+            key = _speculative_key(loaded, arm, option) or key_of(loaded, arm, option.dest)
+            if key is not None:
+                return key
+    return _key(loaded, arm)
+
+
+def _speculative_key(loaded: LoadedScenario, arm: str, option: Option) -> str | None:
+    name = option.dest.removeprefix("speculative_")
+    given = getattr(loaded.scenario.arms[arm].speculative, name, None)
+    is_own = name != option.dest and given is not None
+    return f"arms.{arm}.speculative.{name}" if is_own else None
+
+
+def _key(loaded: LoadedScenario, arm: str) -> str:
+    own = loaded.scenario.arms[arm]
+    if own.speculative is not None:
+        return f"arms.{arm}.speculative"
+    return f"arms.{arm}.arguments" if own.arguments else "server.arguments"
 
 
 def advice_of(looked: LookedAt) -> Iterator[Finding]:
@@ -180,7 +229,7 @@ def check_alike(
         same_asked = first.asked == second.asked
         if not same_asked and _is_certain((first, second), why):
             raise loaded.rejected(
-                _key(second.arm),
+                _key(loaded, second.arm.name),
                 f"{names} once SGLang has resolved their arguments"
                 + (f" ({told})" if told else "")
                 + ". Remove one of them",

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from bench.errors import InputError
 from bench.model.faults import parse_fault
 from bench.physics import load_acceptance, load_hardware, load_target
-from bench.plan.arguing import LookedAt, advice_of, check_alike, check_loads, look_at
+from bench.plan.arguing import (
+    LookedAt,
+    advice_of,
+    check_alike,
+    check_loads,
+    look_at,
+    overruled,
+)
 from bench.plan.ranks import check_ranks
 from bench.plan.selecting import url_problem
 
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bench.model import Finding, KeySource
+    from bench.plan.arguing import Ask
     from bench.plan.points import Point
     from bench.plan.servers import PlannedArm
     from bench.scenario import LoadedScenario
@@ -107,8 +115,17 @@ def check_arms(
     *,
     simulated: bool,
     attached: bool = False,
+    ask: Ask | None = None,
 ) -> tuple[Finding, ...]:
     """What the rules of SGLang's arguments say of each arm, and of each two.
+
+    Args:
+        loaded: The scenario.
+        arms: Every arm.
+        points: Every workload at every load.
+        simulated: Whether servers are simulated.
+        attached: Whether they run already.
+        ask: Asks SGLang itself about an arm that the rules reject; None: nobody is asked.
 
     Returns:
         Advice: what will be changed or does nothing, what another version would refuse.
@@ -126,6 +143,10 @@ def check_arms(
             )
             raise loaded.rejected(f"arms.{name}", text)
         check_ranks(loaded, arm, simulated=simulated, attached=attached)
+        taken = None if ask is None else overruled(loaded, arm, ask)
+        if taken is not None:
+            found.append(taken)
+            continue
         looked = look_at(loaded, arm, simulated=simulated)
         looked_at.append(looked)
         found += advice_of(looked)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.model import KeySource
+    from bench.plan.arguing import Ask
     from bench.scenario import LoadedScenario, Measure, Scenario
 
 
@@ -81,6 +82,7 @@ def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a recor
     exclusive: bool = False,
     api_key: KeySource | None = None,
     admin_api_key: KeySource | None = None,
+    ask: Ask | None = None,
 ) -> Plan:
     """Expand arms, workloads, loads and pairs into launches and cells.
 
@@ -97,6 +99,8 @@ def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a recor
         exclusive: Nobody else uses the attached servers: bench may abort and flush there.
         api_key: Where the attached servers' key is read from, in place of the scenario's.
         admin_api_key: Likewise, the key of calls that abort and flush.
+        ask: Asks SGLang itself about arguments that the rules reject, of servers that are started;
+            what it takes is noted, not rejected.
 
     Raises:
         InputError: Options that do not go together or name what there is not.
@@ -121,7 +125,14 @@ def make_plan(  # noqa: PLR0913  # one keyword for each option of a run; a recor
     pairs = 1 if attach else measure.pairs + add_pairs
     arms = planned_arms(loaded, sim_hardware=sim_hardware)
     points = points_of(scenario, measure, arms)
-    findings = check_arms(loaded, arms, points, simulated=simulated, attached=bool(attach))
+    findings = check_arms(
+        loaded,
+        arms,
+        points,
+        simulated=simulated,
+        attached=bool(attach),
+        ask=None if simulated or attach else ask,
+    )
     if simulated:
         findings = (*findings, *_speed_lowered(scenario, points))
         check_faults(loaded, dict.fromkeys(arms, len(points)))

@@ -31,6 +31,12 @@ def check_secrets(loaded: LoadedScenario) -> None:
                     f"holds a secret. {_TO_DO}: export {name} before running bench, from where "
                     "servers inherit it",
                 )
+    host = scenario.server.launcher.host
+    if host is not None and ":" in host.partition("@")[0] and "@" in host:
+        raise loaded.rejected(
+            "server.launcher.host",
+            f"holds a secret. {_TO_DO}, and ssh takes a key instead: write user@machine",
+        )
     for key, words in _word_lists(scenario):
         option = _secret_option(words)
         if option is not None:
@@ -64,13 +70,19 @@ def _secret_option(words: Sequence[str]) -> str | None:
     """What to call the first secret among the words of a command line; None: there is none."""
     for word, after in pairwise((*words, "")):
         name, equals, value = word.partition("=")
-        if word.startswith("-") and is_secret_name(name) and (value or not _is_option(after)):
+        if _is_of_secret(name) and (value or not _is_option(after)):
             return name
         if equals and value and is_secret_name(name):
             return name
         if redact(word) != word:
             return "a word"
     return None
+
+
+def _is_of_secret(option: str) -> bool:
+    """Whether an option's value is a secret; argparse takes `--api-k` for `--api-key`."""
+    example = f"{option} value"
+    return option.startswith("-") and (is_secret_name(option) or redact(example) != example)
 
 
 def _is_option(word: str) -> bool:

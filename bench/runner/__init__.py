@@ -6,6 +6,7 @@ it is already running and measures the launch's cells, each stored the moment it
 
 What happens when something breaks:
 
+- arguments that SGLang itself refuses, in whichever arm, end a run before its first launch;
 - a launch that does not start is recorded with its reason, and the plan goes on with the others;
   an arm whose server failed to start twice is not tried again;
 - a server that dies is started once more for the cells that are left, the one it died in last
@@ -33,6 +34,7 @@ from bench.runner.events import (
     Noted,
 )
 from bench.runner.measuring import Bench, open_bench
+from bench.runner.refusing import own_answer
 from bench.runner.runs import answer_so_far, publish, run
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Noted",
     "answer_so_far",
     "open_bench",
+    "own_answer",
     "plan_of",
     "publish",
     "require_fit",

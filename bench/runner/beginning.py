@@ -11,6 +11,7 @@ from bench.errors import StoreError
 from bench.model import KeySource
 from bench.plan import make_plan
 from bench.provenance import fingerprint, redact_argv, redact_text
+from bench.runner.asking import taken_by_sglang
 from bench.runner.budgeting import require_fit
 from bench.runner.inputs import require_inputs, require_keys
 from bench.scenario import load_scenario
@@ -31,9 +32,9 @@ from bench.store.layout import run_id_of
 from bench.store.study import is_study
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from bench.model import Plan
+    from bench.model import Plan, ServerConfig
     from bench.scenario import LoadedScenario
     from bench.store import Manifest, RunWriter
 
@@ -73,8 +74,15 @@ class Asked:
     workers: int | None = None
 
 
-def plan_of(asked: Asked) -> tuple[Plan, LoadedScenario]:
+def plan_of(
+    asked: Asked, *, ask: Callable[[ServerConfig], str | None] = taken_by_sglang
+) -> tuple[Plan, LoadedScenario]:
     """Load the scenario and plan it.
+
+    Args:
+        asked: What the plan is made from.
+        ask: The version of the SGLang that takes a server's arguments all the same, of those that
+            the rules reject; None: it does not, or cannot be asked.
 
     Raises:
         InputError: The scenario or an option is wrong; nothing was started.
@@ -90,6 +98,7 @@ def plan_of(asked: Asked) -> tuple[Plan, LoadedScenario]:
         exclusive=asked.exclusive,
         api_key=asked.api_key,
         admin_api_key=asked.admin_api_key,
+        ask=ask,
     )
     return plan, loaded
 
@@ -201,9 +210,10 @@ def _latest(out: Path, *, retry_failed: bool) -> Path:
         and (is_reopenable(run.folder) and retry_failed if run.published else run.pid is None)
     ]
     if not can_be:
-        raise StoreError(
-            f"no run in {out} can be resumed.", hint="`bench list` shows how each one stands."
-        )
+        hint = "`bench list` shows how each one stands."
+        if not retry_failed and any(is_reopenable(run.folder) for run in list_runs(out)):
+            hint += " --retry-failed takes up a published run in which cells are missing."
+        raise StoreError(f"no run in {out} can be resumed.", hint=hint)
     return can_be[-1]
 
 

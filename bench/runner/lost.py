@@ -1,19 +1,24 @@
-"""What tells that a cell was lost: its server, its listener or the load worker is gone."""
+"""What tells that a cell was lost: its server hangs, or it, its listener or the worker is gone."""
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from bench import clock
 from bench.errors import LoadError, ServerError
+from bench.metrics.hang import gpu_spans, is_spin_hang
+from bench.metrics.series import group_series
 from bench.model import RequestStatus
 from bench.server.starting import exit_text, told_failure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bench.load.generator import CellLoad
-    from bench.model import Cell
+    from bench.load.tally import Progress
+    from bench.model import Cell, TelemetryPoint
     from bench.server import RunningServer
 
 
@@ -25,16 +30,41 @@ STOPPED_S: Final = 30.0
 """How long it may take to stop, likewise."""
 
 
-class Patience:
-    """How long a load worker has said nothing, or not stopped."""
+SPUN_S: Final = 120.0
+"""How long a server's GPUs spin without a token before its cell is ended, in seconds of the clock:
+every request of it would only wait for its time-out."""
 
-    def __init__(self) -> None:
+_LOOK_NS: Final = 10_000_000_000
+
+
+class Patience:
+    """How long a load worker has said nothing, or not stopped, and a server spins."""
+
+    def __init__(self, points: Sequence[TelemetryPoint] = ()) -> None:
+        """`points`: what is read of the server and its GPUs meanwhile, growing."""
+        self._points = points
         self._heard_ns = clock.monotonic_ns()
         self._asked_ns: int | None = None
+        self._token_ns = self._looked_ns = clock.now_ns()
+        self._has_spun = False
 
-    def heard(self) -> None:
-        """It has said something."""
+    def heard(self, progress: Progress) -> None:
+        """It has said how it does."""
         self._heard_ns = clock.monotonic_ns()
+        if progress.output_tok_per_s != 0 or not progress.in_flight:
+            self._token_ns = clock.now_ns()
+
+    def spun(self) -> bool:
+        """Whether requests have had no token for SPUN_S, and the GPUs have spun all the while."""
+        now_ns = clock.now_ns()
+        silent_s = (now_ns - self._token_ns) / 1e9
+        if silent_s >= SPUN_S and now_ns - self._looked_ns >= _LOOK_NS:
+            self._looked_ns = now_ns
+            since = takewhile(lambda p: p.t_ns >= self._token_ns, reversed(self._points))
+            series = group_series(point for point in since if point.source == "gpu")
+            spans = gpu_spans(series, self._token_ns, now_ns)
+            self._has_spun = self._has_spun or is_spin_hang(spans, silent_s=silent_s)
+        return self._has_spun
 
     def stop_asked(self) -> None:
         """It is to stop; what counts is the first time."""

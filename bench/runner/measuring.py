@@ -29,6 +29,8 @@ from bench.runner.events import (
 )
 from bench.runner.instrument import Instrument, instrument_for
 from bench.runner.lost import Patience, require_alive, require_answers, require_worker
+from bench.runner.naming import next_launch_id
+from bench.runner.refusing import refuse_launches
 from bench.runner.waiting import until_stopped
 from bench.server import start_server
 from bench.telemetry import watch
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from bench.load.generator import CellLoad, LoadClient
     from bench.load.tally import Progress
-    from bench.model import Cell, Launch, Plan
+    from bench.model import Cell, Launch, Plan, TelemetryPoint
     from bench.runner.budgeting import Limit
     from bench.runner.events import Event
     from bench.server import RunningServer
@@ -113,6 +115,12 @@ class Bench:
         if not self._writer.finished_cells():
             await until_stopped(ask_attached(plan, start_server), self._stop_asked)
 
+    async def prove_arguments(self, plan: Plan) -> None:
+        """Raise ScenarioError unless SGLang itself takes what is still to be launched."""
+        launches = [launch for launch in plan.launches if self.pending(launch)]
+        refusing = refuse_launches(self._asking, launches, self._writer.manifest)
+        await until_stopped(refusing, self._stop_asked)
+
     def pending(self, launch: Launch) -> list[Cell]:
         """The launch's cells that are not on disk yet, in order."""
         finished = self._writer.finished_cells()
@@ -170,7 +178,7 @@ class Bench:
         await self.close_server()
         self._raise_if_stopping()
         self._on_event(LaunchStarting(launch=launch, launches=launches))
-        launch_id = self._next_launch_id(launch)
+        launch_id = next_launch_id(launch, self._writer.launches())
         log_path = self._writer.log_path(launch_id)
         attached = launch.server.launcher == "attached"
         self._record = LaunchRecord(
@@ -217,15 +225,6 @@ class Bench:
         self._raise_if_stopping()
         return server
 
-    def _next_launch_id(self, launch: Launch) -> str:
-        """`L03-eagle3-p1`; with `.1`, `.2` … behind it when it was started before."""
-        base = f"L{launch.ordinal:02d}-{launch.arm}-p{launch.pair}"
-        taken = {record.launch_id for record in self._writer.launches()}
-        number = 0
-        while (name := base if number == 0 else f"{base}.{number}") in taken:
-            number += 1
-        return name
-
     async def _measure_cell(self, cell: Cell, launch: Launch, server: RunningServer) -> None:
         record = self._record
         assert record is not None
@@ -245,7 +244,7 @@ class Bench:
             timeouts=cell.timeouts,
             api_key=server.api_key,
         ) as points:
-            load = await self._load(cell, server)
+            load = await self._load(cell, server, points)
         gpus_unread = points.gpu_missing_reason or server.gpus_unseen
         self._raise_if_stopping()
         self._require_alive(cell, server)
@@ -284,13 +283,15 @@ class Bench:
             )
         )
 
-    async def _load(self, cell: Cell, server: RunningServer) -> CellLoad:
+    async def _load(
+        self, cell: Cell, server: RunningServer, points: Sequence[TelemetryPoint]
+    ) -> CellLoad:
         client = await self._load_client(server)
         self._raise_if_stopping()
-        patience = Patience()
+        patience = Patience(points)
 
         def on_progress(progress: Progress) -> None:
-            patience.heard()
+            patience.heard(progress)
             self._on_event(CellProgress(cell=cell, progress=progress))
 
         load = asyncio.ensure_future(
@@ -299,7 +300,7 @@ class Bench:
         while not load.done():
             await asyncio.wait({load}, timeout=WATCH_S)
             # Asked again and again: the client forgets it when it has only just begun.
-            if self.is_stopping or server.exited() is not None:
+            if self.is_stopping or server.exited() is not None or patience.spun():
                 patience.stop_asked()
                 client.cancel()
             if (why := patience.lost()) is not None:

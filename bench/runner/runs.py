@@ -17,6 +17,7 @@ from bench.errors import (
     ServerError,
 )
 from bench.metrics import ADVICE, compare, run_findings, with_findings
+from bench.metrics.alike import alike_arms, alike_findings, mark_alike
 from bench.metrics.findings import make_finding
 from bench.metrics.machines import different_machines
 from bench.model import Finding, FindingKind, Severity
@@ -25,6 +26,7 @@ from bench.runner.budgeting import OutOfTimeError, Remaining
 from bench.runner.events import Noted, say_nothing
 from bench.runner.measuring import open_bench
 from bench.server.orphans import Fate, end_orphan, forget_note, notes_in
+from bench.sglang.arguments import SUPPORTED
 from bench.sglang.failures import FailureClass
 from bench.store import LOGS, abandoned_logs
 
@@ -32,7 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from bench.model import Cell, EffectiveConfig, Launch, LaunchRecord, Measurement, Plan
+    from bench.model import (
+        Cell,
+        EffectiveConfig,
+        Launch,
+        LaunchRecord,
+        Measurement,
+        Plan,
+        ServerConfig,
+    )
     from bench.runner.events import Event
     from bench.runner.measuring import Bench
     from bench.server.orphans import ServerNote
@@ -56,13 +66,16 @@ async def run(
         The published run's folder.
 
     Raises:
+        ScenarioError: SGLang itself would not start an arm, or makes the same of two; nothing was
+            launched.
         Interrupted: Ctrl-C or TERM.
         ServerError: No launch got as far as one finished cell.
         MachineError: A server would not end, or the load worker died again and again.
         DiskError: Results cannot be written.
 
     Whatever is raised, the part-run is kept for `bench resume`; but one in which nothing was
-    measured or started (servers that run already did not answer) is removed.
+    measured or started (servers that run already did not answer, arguments were refused) is
+    removed.
     """
     cells_total = sum(len(launch.cells) for launch in plan.launches)
     try:
@@ -71,6 +84,7 @@ async def run(
             writer, gpus=plan.gpus, cells_total=cells_total, on_event=on_event
         ) as bench:
             await bench.prove_attached(plan)
+            await bench.prove_arguments(plan)
             await bench.prove_client(plan, workers=writer.manifest.plan_arguments.get("workers"))
             remaining = Remaining(plan, writer, on_event)
             failures = await _measure_launches(plan, bench, writer, remaining)
@@ -87,7 +101,9 @@ async def run(
         ]
         return publish(plan, writer, (*told, *remaining.findings()))
     except BenchError as error:
-        if _holds_nothing(plan, writer):
+        if _holds_nothing(plan, writer) or (
+            isinstance(error, InputError) and not writer.launches()
+        ):
             writer.discard()
         else:
             begun = isinstance(error, Interrupted) or writer.finished_cells()
@@ -203,6 +219,8 @@ def publish(
     """
     measured = _measured(plan, writer.measurements())
     effective = _effective(writer.launches())
+    servers = {launch.arm: launch.server for launch in plan.launches}
+    alike = alike_arms(measured, effective, servers) if compared else ()
     across = (
         *run_findings(
             measured,
@@ -213,6 +231,7 @@ def publish(
             speed=plan.speed,
         ),
         *different_machines(measured, _attached_urls(plan)),
+        *alike_findings(alike, servers),
         *_split_launches(plan, {m.cell_id: m.launch_id for _, m in measured}),
     )
     judged = [(cell, with_findings(m, across)) for cell, m in measured]
@@ -228,7 +247,9 @@ def publish(
         else ()
     )
     return writer.publish(
-        [m for _, m in judged], comparisons, (*plan.findings, *failures, *across)
+        [m for _, m in judged],
+        mark_alike(comparisons, alike),
+        (*plan.findings, *failures, *across),
     )
 
 
@@ -244,17 +265,26 @@ def answer_so_far(stored: StoredRun) -> StoredRun:
         return stored
     copy = stored.folder / "scenario.yaml"
     try:
-        plan, _ = plan_of(replace(stored_options(stored.manifest), scenario=copy))
+        plan, _ = plan_of(replace(stored_options(stored.manifest), scenario=copy), ask=_was_begun)
     except InputError:  # it names files beside the original, or is of another specdyno
         return stored
+    measured = _measured(plan, stored.measurements)
+    effective = _effective(stored.manifest.launches)
     comparisons = compare(
-        _measured(plan, stored.measurements),
-        _effective(stored.manifest.launches),
+        measured,
+        effective,
         margin=plan.practical_margin,
         pairs_planned=plan.pairs,
         findings=stored.findings,
     )
-    return replace(stored, comparisons=comparisons)
+    servers = {launch.arm: launch.server for launch in plan.launches}
+    alike = alike_arms(measured, effective, servers)
+    return replace(stored, comparisons=mark_alike(comparisons, alike))
+
+
+def _was_begun(_server: ServerConfig) -> str:
+    """Of a run that was begun, SGLang took whatever the rules reject."""
+    return SUPPORTED
 
 
 def _measured(plan: Plan, measurements: Iterable[Measurement]) -> list[tuple[Cell, Measurement]]:

@@ -84,8 +84,12 @@ def is_speculative(flag: str) -> bool:
 
 
 def owner(flag: str) -> str | None:
-    """Who gives this argument, if bench does; None: the scenario's writer may."""
-    return OWNED.get(flag)
+    """Who gives this argument (or its shortened form), if bench does; None: the writer may."""
+    if flag in OWNED:
+        return OWNED[flag]
+    if len(flag) <= len("--m"):  # of one letter it could be several
+        return None
+    return next((by for full, by in OWNED.items() if full.startswith(flag)), None)
 
 
 def speculative_owner(flag: str) -> str | None:

@@ -15,7 +15,7 @@ from bench.scenario.validating import validated
 from bench.scenario.yaml_text import MAX_BYTES, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from bench.scenario.schema import Scenario
@@ -63,8 +63,12 @@ class LoadedScenario:
 
     def rejected(self, key_path: str, text: str) -> ScenarioError:
         """A later room's objection to a key: `file:line key: text`."""
+        return self.rejected_each([(key_path, text)])
+
+    def rejected_each(self, told: Iterable[tuple[str, str]]) -> ScenarioError:
+        """Several objections, (key, text) each: a line each, in the order of the file."""
         return scenario_error(
-            [Mistake(position=self.source.position(key_path), key=key_path, text=text)]
+            [Mistake(position=self.source.position(key), key=key, text=text) for key, text in told]
         )
 
 

@@ -93,13 +93,18 @@ class _Keeper:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         if alive:
-            for name, what in self._complaints.items():
-                _say(f"{name}: {what}")
+            self._tell_complaints(*self._complaints)
             _say("the server is still alive: it would not end")
             return STILL_ALIVE
         if asked:
+            self._tell_complaints("stop")  # which force_stop had to make up for
             return max(self._start.returncode or 0, 0)
         return code or (1 if self._order["alive"] else 0)
+
+    def _tell_complaints(self, *names: str) -> None:
+        for name in names:
+            if name in self._complaints:
+                _say(f"{name}: {self._complaints[name]}")
 
     async def _until_gone(self) -> None:
         """Until the server has ended by itself."""

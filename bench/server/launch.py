@@ -19,6 +19,7 @@ from bench.server.command import (
     server_environment,
     start_of,
 )
+from bench.server.ending import end_process, prove_gone
 from bench.server.environment import (
     arrival,
     environments_elsewhere,
@@ -27,14 +28,7 @@ from bench.server.environment import (
 )
 from bench.server.orphans import write_note
 from bench.server.process import ProcessOrder, start_process
-from bench.server.running import (
-    Remark,
-    RunningServer,
-    ServerFacts,
-    end_process,
-    prove_gone,
-    refused,
-)
+from bench.server.running import Remark, RunningServer, ServerFacts, refused
 from bench.server.starting import LogTail, StartError, until_ready
 from bench.sglang import control
 from bench.sglang.arguments import Option, asked_text, find_option, parse_arguments
@@ -155,7 +149,7 @@ async def _start(
             remarks += await _environment_remarks(config, start, variables, process.pid, log)
     except BaseException:  # whatever it was, Ctrl-C included: no server may be left
         await end_process(process, start.note, log_path)
-        await prove_gone(process, (base_url, *config.worker_urls), memory_before)
+        await prove_gone(process, (base_url, *config.worker_urls), memory_before, start.note)
         raise
     facts = ServerFacts(
         config=config,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench import clock
@@ -44,6 +45,10 @@ _SAME_ANSWERS = 10
 _SAME_ANSWERS_NS = 30_000_000_000
 """The same answer without a token so often, and for so long, is no start-up any more."""
 
+_LET_GO = (
+    "it ended as if all was well: a command that leaves its server in the background needs a "
+    "launcher of kind: template (docs/launchers.md)"
+)
 _OF_ONE_ANSWER = re.compile(r"[0-9a-f-]{8,}|\d+(\.\d+)?")
 """Request ids and times in an answer, in which alike answers differ."""
 
@@ -275,7 +280,14 @@ class LogTail:
 def ended_error(exit_code: int, log: LogTail) -> StartError:
     """A server that ended before it was ready."""
     what = f"ended with {exit_text(exit_code)} before it was ready"
-    return _error(what, log, lambda lines: find_end(lines, exit_code))
+
+    def find(lines: list[str]) -> Failure:
+        failure = find_end(lines, exit_code)
+        if exit_code == 0 and failure.failure_class is FailureClass.CHILD_DIED:
+            return replace(failure, advice=_LET_GO)
+        return failure
+
+    return _error(what, log, find)
 
 
 def _stalled_error(log: LogTail, ready_s: float) -> StartError:

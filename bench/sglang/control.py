@@ -252,7 +252,8 @@ async def _ask(
     except aiohttp.ClientConnectorError as error:
         raise UnreachableError(_no_connection(error)) from error
     except (aiohttp.ClientError, OSError) as error:
-        what = redact(str(error)) or type(error).__name__
+        said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+        what = redact(said) or type(error).__name__
         raise ServerError(f"{method} {path}: {what}") from error
 
 

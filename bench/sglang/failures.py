@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
 
+from bench.sglang.log_text import as_written
 from bench.sglang.start_lines import READY_TEXT, meaningful_lines
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
             r"EADDRINUSE",
             rf"(NCCL|TCPStore|c10d|DistNetwork|DistStore|dist_init|gloo).*({_TAKEN})",
             rf"({_TAKEN}).*(NCCL|TCPStore|c10d)",
-            r"nccl[_ -]port.*(in use|being used|occupied|not available)",
+            r"(nccl|dist_init)[_ -]port.*(in use|being used|occupied|not available)",
             r"Port is already in use\..*nccl_port",
         ),
     ),
@@ -165,6 +166,7 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
             _TAKEN,
             r"\b[Pp]ort:? \d+ is ((already|currently) )?(in use|being used|occupied)",
             r"\b[Pp]ort:? \d+ is not available",
+            r"\b\w*port(_base)? at \d+ is not available",
         ),
     ),
     (
@@ -204,6 +206,8 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         "a kernel of the server failed; report it to SGLang, or try another attention backend",
         (
             r"illegal memory access",
+            r"cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS",
+            r"\.cuh?:\d+: .*Assertion .* failed",
             r"illegal instruction was encountered",
             r"misaligned address",
             r"device-side assert triggered",
@@ -259,6 +263,11 @@ _FAILURES: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     ),
     (
         _F.CHILD_DIED,
+        "a process of the server crashed in native code; report its stack to SGLang",
+        (r"Segmentation fault|Segfault encountered|^Fatal Python error",),
+    ),
+    (
+        _F.CHILD_DIED,
         "a process of the server died; the lines before say why",
         (
             r"Received sigquit from a child process",
@@ -271,15 +280,30 @@ _PATTERNS = tuple((kind, re.compile("|".join(texts)), advice) for kind, advice, 
 _USAGE = 2  # argparse's exit status
 _KILLED = frozenset({-9, 137})  # by a signal, told as a status by a shell or a container
 _OURS = "[specdyno: "  # notes of ours in a server's log
+_WAITING = re.compile(r"\bWaiting for \d+ seconds? for ")
 _PLACE = re.compile(r'^\s*File "')
 _RAISED = re.compile(r"^[\w.]*(Error|Exception)\b")
 
 
 def find_failure(lines: Sequence[str]) -> Failure | None:
-    """The most specific failure that a log's lines tell, with its last line; None: none known."""
+    """The most specific failure that a log's lines tell, with its last line; None: none known.
+
+    Lines that only say that something is waited for count where there is nothing else.
+    """
+    written = [as_written(line) for line in lines if not _tells_nothing(line)]
+    done = [line for line in written if not _WAITING.search(line)]
+    return _told(done) or _told(written)
+
+
+def _tells_nothing(line: str) -> bool:
+    """Our own notes, and the batch lines that a long log mostly consists of."""
+    return line.startswith(_OURS) or ("#queue-req: " in line and "Error" not in line)
+
+
+def _told(lines: Sequence[str]) -> Failure | None:
     for failure_class, pattern, advice in _PATTERNS:
         for index in range(len(lines) - 1, -1, -1):
-            if pattern.search(lines[index]) and not lines[index].startswith(_OURS):
+            if pattern.search(lines[index]):
                 line = _raised_at(lines, index)
                 return Failure(failure_class=failure_class, line=line, advice=advice)
     return None

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from bench.sglang.log_text import clipped, without_escapes
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class LogPrefix:
         tp_rank: Tensor-parallel rank.
         pp_rank: Pipeline-parallel rank.
         ep_rank: Expert-parallel rank.
+        cp_rank: Context-parallel rank of the attention (`ATTN_CP`).
+        moe_dp_rank: Data-parallel rank of the experts (`MOE_DP`).
     """
 
     time_text: str | None
@@ -33,11 +38,20 @@ class LogPrefix:
     tp_rank: int | None
     pp_rank: int | None = None
     ep_rank: int | None = None
+    cp_rank: int | None = None
+    moe_dp_rank: int | None = None
 
     @property
     def ranks(self) -> tuple[int | None, ...]:
         """Which of the server's schedulers wrote the line."""
-        return (self.dp_rank, self.pp_rank, self.tp_rank, self.ep_rank)
+        return (
+            self.dp_rank,
+            self.pp_rank,
+            self.tp_rank,
+            self.ep_rank,
+            self.cp_rank,
+            self.moe_dp_rank,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +139,20 @@ class PrefillLine:
     is_truncated: bool
 
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?"
 _BRACKET = re.compile(rf"\[(?P<time>{_TIME})(?P<ranks>[^\]]*)\]")
 _BARE_TIME = re.compile(_TIME)
-_ENTRY_START = re.compile(rf"(?=\[{_TIME}[^\]]*\])")
+_ENTRY_START = re.compile(rf"(?=\[{_TIME}[^\]]{{0,160}}\])")
 _BATCH = re.compile(
     r"\b(?P<kind>Decode|Prefill) batch\b(?: ?\[(?P<iteration>\d{1,18})\])?(?P<fields>.*)"
 )
-_NUMBER = re.compile(r"\d{1,18}(?:\.\d+)?(?=%?$)")
+_BATCH_START = re.compile(r"(?:Decode|Prefill) batch\b")
+# Requests that are logged, and their access log: what they quote is their user's text.
+_QUOTING = re.compile(r"\b(?:Receive|Finish): obj=|\b\w+Req(?:uest|Input)\(|\"(?:GET|POST|PUT) /")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_BLANKS = re.compile(r"[\t\u00a0]+")
+# Behind a number may come the end of a text that the line is quoted in, as in a log of JSON.
+_NUMBER = re.compile(r"(?P<number>\d{1,18}(?:\.\d+)?)(?P<unit>%?)(?=$|[\"'\])}])")
 # SGLang prints two decimals: such a value, or a word, is whole even at the end of a cut line.
 _SURELY_WHOLE = re.compile(r"\d+\.\d\d%?|True|False")
 
@@ -144,16 +163,26 @@ _DECODE_ONLY, _PREFILL_ONLY = frozenset({_GENERATED}), frozenset({_READ, "#new-s
 
 def parse_batch_lines(lines: Iterable[str]) -> list[DecodeLine | PrefillLine]:
     """The decode and prefill lines of a log, in order; ranks that share a line are split."""
-    entries = (entry for line in lines for entry in _ENTRY_START.split(line))
-    return [batch for entry in entries if (batch := parse_batch_line(entry)) is not None]
+    parsed = (parse_batch_line(entry) for line in lines for entry in _entries(line))
+    return [batch for batch in parsed if batch is not None]
+
+
+def _entries(line: str) -> Iterator[str]:
+    """What was written into one line, each with the prefix before it, if it has one."""
+    for entry in _ENTRY_START.split(line):
+        starts = [match.start() for match in _BATCH_START.finditer(entry)]
+        edges = [0, *starts[1:], len(entry)]
+        yield from (entry[start:end] for start, end in pairwise(edges))
 
 
 def parse_batch_line(line: str) -> DecodeLine | PrefillLine | None:
     """The fields of a decode or prefill batch line; None for a line that has none of them."""
-    text = _COLOUR.sub("", line)
+    text = _BLANKS.sub(" ", without_escapes(clipped(line)))
     batch = _BATCH.search(text)
     if batch is None:
         return _without_beginning(text)
+    if _QUOTING.search(text, 0, batch.start()):
+        return None
     fields, is_cut = _fields(batch["fields"])
     if not fields:
         return None
@@ -164,7 +193,7 @@ def parse_batch_line(line: str) -> DecodeLine | PrefillLine | None:
 
 def _without_beginning(text: str) -> DecodeLine | PrefillLine | None:
     """A line whose head a terminal cut off, if its fields tell its kind."""
-    if _GENERATED not in text and _READ not in text:
+    if (_GENERATED not in text and _READ not in text) or _QUOTING.search(text):
         return None
     fields, _ = _fields(text)
     prefix = LogPrefix(time_text=None, dp_rank=None, tp_rank=None)
@@ -211,7 +240,7 @@ def _prefill(
         new_request_ct=_count(fields, "#new-seq"),
         new_tok=_count(fields, "#new-token"),
         cached_tok=_count(fields, "#cached-token"),
-        cache_hit_rate=_share(fields, "cache hit rate"),
+        cache_hit_rate=_number(fields, "cache hit rate"),
         token_usage=_number(fields, "token usage", "full token usage"),
         swa_usage=_number(fields, "swa token usage"),
         mamba_usage=_number(fields, "mamba usage"),
@@ -238,6 +267,8 @@ def parse_prefix(line: str) -> LogPrefix:
         tp_rank=_rank(where, "TP"),
         pp_rank=_rank(where, "PP"),
         ep_rank=_rank(where, "EP"),
+        cp_rank=_rank(where, "ATTN_CP"),
+        moe_dp_rank=_rank(where, "MOE_DP"),
     )
 
 
@@ -252,7 +283,7 @@ def _fields(text: str) -> tuple[dict[str, str], bool]:
     A whole line has `#queue-req`. The last value of a cut line may be cut itself: it is kept only
     where its form says that it is whole.
     """
-    pairs = [part.partition(": ") for part in text.split(",")]
+    pairs = [part.partition(": ") for part in _THOUSANDS.sub("", text).split(",")]
     fields = {name.strip(" ."): value.strip() for name, _, value in pairs if value.strip()}
     is_cut = _QUEUE not in fields
     name, _, last = pairs[-1]
@@ -262,17 +293,12 @@ def _fields(text: str) -> tuple[dict[str, str], bool]:
 
 
 def _number(fields: dict[str, str], *names: str) -> float | None:
+    """The first of several fields that is a number; one in per cent as a share."""
     for name in names:
         match = _NUMBER.match(fields.get(name, ""))
         if match:
-            return float(match[0])
+            return float(match["number"]) / (100 if match["unit"] else 1)
     return None
-
-
-def _share(fields: dict[str, str], name: str) -> float | None:
-    """A value in per cent, as a share."""
-    number = _number(fields, name)
-    return None if number is None else number / 100
 
 
 def _count(fields: dict[str, str], *names: str) -> int | None:

@@ -65,6 +65,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "sglang:prompt_tokens_total": _KEPT_COUNT,
     "sglang:cached_tokens_total": _KEPT_COUNT,
     "sglang:num_requests_total": _KEPT_COUNT,
+    "sglang:queue_time_seconds_sum": _KEPT_COUNT,  # of its histogram
     "sglang:num_aborted_requests_total": _KEPT_COUNT,
     # the same at every step
     "sglang:realtime_tokens_total": _KEPT_COUNT,
@@ -118,6 +119,11 @@ SERIES: Final[Mapping[str, Meaning]] = {
     name: meaning for name, meaning in MEANINGS.items() if meaning.is_kept
 }
 """Those kept as telemetry."""
+
+
+TOTAL_LABELS: Final[Mapping[str, str]] = {"priority": ""}
+"""The label values under which a server with priorities tells the total of a gauge, beside the
+part of each priority under its own."""
 
 
 def may_be_averaged(name: str) -> bool:

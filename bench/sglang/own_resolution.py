@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.sglang.arguments import (
     SUPPORTED,
+    AskedValue,
     EffectiveSpeculative,
     Known,
     Rejection,
@@ -172,8 +173,14 @@ def judge(
     if own.refusal is not None:
         return _refused(own, ours)
     of = f"SGLang {own.version}" + ("" if own.version == SUPPORTED else f", not {SUPPORTED},")
+    late = _late(asked, own, known, ours) if known.is_supported else None
+    if late is not None:
+        return Judgement(
+            refusal=f"{of} takes its arguments, and fails with them later: {late.reason} "
+            f"{by_rule(late.rule)}",
+            fix=late.fix,
+        )
     if isinstance(ours, Rejection):
-        # Trees that are too large, or drafts that do not fit, show only after loading.
         return Judgement(
             disagreements=(
                 f"the rules reject what {of} takes: {ours.reason} {by_rule(ours.rule)}",
@@ -183,7 +190,7 @@ def judge(
     told = [
         f"the rules would refuse what {of} takes: {advice.text} {by_rule(advice.rule)}"
         for advice in ours.advice
-        if advice.refused
+        if advice.refused and not advice.late
     ]
     told += [
         f"{dest} is {_text(resolved[dest])} in {of} and {as_text(value)} by the rules"
@@ -191,6 +198,37 @@ def judge(
         if dest in resolved and _text(resolved[dest]) != as_text(value)
     ]
     return Judgement(disagreements=tuple(told))
+
+
+# What rules about a loaded server look at, and SGLang may have settled itself.
+_LOOKED_AT: Final = (
+    *("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
+    *("speculative_draft_attention_backend", "speculative_draft_model_path"),
+    *("context_length", "device", "page_size", "speculative_algorithm"),
+    *("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+)
+
+
+def _late(
+    asked: Mapping[str, AskedValue],
+    own: OwnResolution,
+    known: Known,
+    ours: EffectiveSpeculative | Rejection,
+) -> Rejection | None:
+    """What shows only once models are loaded, of the arguments as SGLang resolved them.
+
+    Trees that are too large and drafts that do not fit are no concern of its resolution.
+    """
+    found = ours
+    if not isinstance(ours, Rejection):
+        resolved = own.resolved or {}
+        settled = {
+            dest: str(resolved[dest])
+            for dest in _LOOKED_AT
+            if isinstance(resolved.get(dest), str | int)
+        }
+        found = effective_speculative({**asked, **settled}, known)
+    return found if isinstance(found, Rejection) and found.late else None
 
 
 def _refused(own: OwnResolution, ours: EffectiveSpeculative | Rejection) -> Judgement:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.sglang.metric_meanings import SERIES
+from bench.sglang.metric_meanings import SERIES, TOTAL_LABELS, SeriesKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -70,7 +70,8 @@ def parse_scrape(text: str, names: Collection[str] | None = None) -> list[Sample
             `sglang_`, as routers write it.
     """
     samples = []
-    for line in text.splitlines():
+    for written in text.removeprefix("\ufeff").split("\n"):  # labels may have other separators
+        line = written.strip()
         if not line or line.startswith("#"):
             continue
         if names is not None and canonical_name(_name_of(line)) not in names:
@@ -80,7 +81,7 @@ def parse_scrape(text: str, names: Collection[str] | None = None) -> list[Sample
 
 
 def _name_of(line: str) -> str:
-    return line.split("{", 1)[0].split(" ", 1)[0]
+    return line.split("{", 1)[0].split(None, 1)[0] if line[0] != "{" else ""
 
 
 def _parse_line(line: str) -> list[Sample]:
@@ -118,7 +119,8 @@ def readings(text: str) -> list[Reading]:
 
     With metrics of all schedulers exported, ranks within one data-parallel rank repeat one
     another: only the first is read. Other label sets (streaming or not, cache sources, priorities)
-    are combined as SERIES says. An accept length below 1 is a rank that has not decoded: no value.
+    are combined as SERIES says, unless one of them is their total. An accept length below 1 is a
+    rank that has not decoded: no value; nor is a counter below 0.
 
     Args:
         text: A scrape, of a server or of a router that passes on those of its workers.
@@ -132,7 +134,7 @@ def readings(text: str) -> list[Reading]:
         key = (_series_name(sample), rank_of_worker(worker, _rank(sample.labels)))
         groups.setdefault(key, []).append(sample)
     return [
-        Reading(name=name, rank=rank, value=_combined(_first_rank_only(samples)))
+        Reading(name=name, rank=rank, value=_combined(_total_only(_first_rank_only(samples))))
         for (name, rank), samples in groups.items()
     ]
 
@@ -164,6 +166,20 @@ def _first_rank_only(samples: Sequence[Sample]) -> list[Sample]:
     return [sample for sample, rank in zip(samples, ranks, strict=True) if rank == first]
 
 
+def _total_only(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """A gauge's total where the server tells it beside its parts, which must not be added to it.
+
+    Counters have no such total: there, the set without a priority is of requests without one.
+    """
+    kind = SERIES[canonical_name(samples[0].name)].kind
+    totals = [
+        sample
+        for sample in samples
+        if all(sample.labels.get(label) == value for label, value in TOTAL_LABELS.items())
+    ]
+    return totals if totals and kind is not SeriesKind.COUNTER else samples
+
+
 def _label_order(labels: Mapping[str, str], label: str) -> int:
     text = labels.get(label, "")
     return int(text) if _RANK.fullmatch(text) else -1
@@ -175,7 +191,10 @@ def _combined(samples: Sequence[Sample]) -> float | None:
     if len(values) < len(samples):  # a sum with a missing part is missing
         return None
     value = sum(values) if SERIES[name].over_labels == "sum" else max(values)
-    return None if name == ACCEPT_LENGTH and value < 1 else value
+    impossible = (name == ACCEPT_LENGTH and value < 1) or (
+        SERIES[name].kind is SeriesKind.COUNTER and min(values) < 0
+    )
+    return None if impossible else value
 
 
 # ------------------------------------------------------------------------------------- counters
@@ -189,8 +208,9 @@ def counter_delta(
 ) -> float | None:
     """How much a counter rose between two scrapes, over all its label sets: engines, ranks, modes.
 
-    A label set that is absent before counts from 0: counters appear with their first count. The
-    `_created` companions of counters have other names and so never enter.
+    Ranks within one data-parallel rank repeat one another: only the first is read. A label set
+    that is absent before counts from 0: counters appear with their first count. The `_created`
+    companions of counters have other names and so never enter.
 
     Args:
         before: The earlier scrape.
@@ -199,8 +219,8 @@ def counter_delta(
         labels: Only label sets that have these values.
 
     Returns:
-        The rise; None when the later scrape has no such counter, when a value is missing, or when
-        a counter fell, which says that its process was started anew in between.
+        The rise; None when the later scrape has no such counter, when a value is missing or below
+        0, or when a counter fell, which says that its process was started anew in between.
     """
     earlier, later = _by_labels(before, name, labels), _by_labels(after, name, labels)
     if not later:
@@ -217,9 +237,18 @@ def counter_delta(
 def _by_labels(
     samples: Iterable[Sample], name: str, labels: Mapping[str, str] | None
 ) -> dict[frozenset[tuple[str, str]], float | None]:
+    """Values by labels, parallel ranks left out; of one set that comes twice, their sum."""
     wanted = (labels or {}).items()
-    return {
-        frozenset(sample.labels.items()): sample.value
-        for sample in samples
-        if canonical_name(sample.name) == canonical_name(name) and wanted <= sample.labels.items()
-    }
+    alike: dict[frozenset[tuple[str, str]], list[Sample]] = {}
+    for sample in samples:
+        if canonical_name(sample.name) == canonical_name(name) and wanted <= sample.labels.items():
+            others = {k: v for k, v in sample.labels.items() if k not in _PARALLEL_LABELS}
+            alike.setdefault(frozenset(others.items()), []).append(sample)
+    return {key: _sum(_first_rank_only(samples)) for key, samples in alike.items()}
+
+
+def _sum(samples: Sequence[Sample]) -> float | None:
+    values = [sample.value for sample in samples if sample.value is not None]
+    if len(values) < len(samples) or min(values) < 0:
+        return None
+    return sum(values)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.sglang.log_lines import LogPrefix, parse_prefix
+from bench.sglang.log_text import as_written, clipped, without_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,25 +90,31 @@ class LimitsLine:
 
 _LOAD = re.compile(r"Load weight (?P<stage>begin|end)\b(?P<rest>.*)")
 _CAPTURE = re.compile(
-    r"\bCapture (?P<graph>[\w ]*?)graphs? ?(?P<stage>begin|end|bs(?= ?\[))(?P<rest>.*)",
+    r"\bCapture (?P<graph>[\w ]{0,60}?)graphs? ?(?P<stage>begin|end|bs(?= ?\[))(?P<rest>.*)",
     re.IGNORECASE,
 )
 _LIMITS = re.compile(r"\bmax_total_num_tokens=.*")
-_PAIR = re.compile(r"([A-Za-z_][\w ]*?)=(\[[^\]]*\]|[^\s,]+)")
+_SIGNS = ("Load weight", "apture", "max_total_num_tokens=")
+_PAIR = re.compile(r"([A-Za-z_][\w ]{0,40}?)=(\[[^\]]*\]|[^\s,]+)")
 _OLD_ELAPSED = re.compile(r"Time elapsed: (\d{1,18}(?:\.\d+)?) s")
+_COMMITTED = re.compile(r"after CUDA graph capture in (\d{1,18}(?:\.\d+)?) s")
 _NUMBER = re.compile(r"-?\d{1,18}(?![\d])(?:\.\d+)?")
 
 
 def parse_start_line(line: str) -> LoadLine | CaptureLine | LimitsLine | None:
     """A line that tells a step of the start with figures; None for any other line."""
+    if not any(sign in line for sign in _SIGNS):
+        return None
+    line = clipped(without_escapes(line))
     load, capture, limits = _LOAD.search(line), _CAPTURE.search(line), _LIMITS.search(line)
     if load:
+        late = _COMMITTED.search(load["rest"])
         found = _pairs(load["rest"])
         return LoadLine(
             prefix=parse_prefix(line),
             stage="begin" if load["stage"] == "begin" else "end",
             model_class=found.get("type"),
-            elapsed_s=_number(found.get("elapsed")),
+            elapsed_s=float(late[1]) if late else _number(found.get("elapsed")),
             available_gb=_number(found.get("avail mem")),
             used_gb=_number(found.get("mem usage")),
         )
@@ -261,7 +268,7 @@ def meaningful_lines(lines: Iterable[str], count: int) -> list[str]:
     """The last `count` lines worth showing: no blanks, warnings, access log or import noise."""
     kept: deque[str] = deque(maxlen=count)
     for line in lines:
-        last = line.rstrip("\r\n").rpartition("\r")[2]  # of a progress bar, its newest state
+        last = as_written(line.rstrip("\r\n").rpartition("\r")[2])  # a bar's newest state
         if not _NOISE.search(last):
-            kept.append(last.rstrip())
+            kept.append(last)
     return list(kept)

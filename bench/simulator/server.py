@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bench.simulator.request import Request
     from bench.simulator.settings import Settings
 
+_ADMIN_PATHS = ("/abort_request", "/flush_cache")
 _OPEN_PATHS = ("/health", "/health_generate", "/ready", "/metrics")
 
 
@@ -132,7 +133,7 @@ class Server:
     def _handle(self, exchange: Exchange) -> None:
         request = exchange.request
         self._stats.http_began(request.method, request.path)
-        key = self._settings.text("api_key")
+        key = self._key_of(request.path)
         if key is not None and request.path not in _OPEN_PATHS:
             given = request.headers.get("authorization", "")
             if given != f"Bearer {key}":
@@ -150,6 +151,11 @@ class Server:
             exchange.respond(405, encode({"detail": "Method Not Allowed"}))
         else:
             exchange.respond(404, encode({"detail": "Not Found"}))
+
+    def _key_of(self, path: str) -> str | None:
+        """What a call needs; where there is an admin key, no other lets abort and flush."""
+        admin_key = self._settings.text("admin_api_key") if path in _ADMIN_PATHS else None
+        return admin_key or self._settings.text("api_key")
 
     def _responding(self, request: HttpRequest, status: int) -> None:
         query = f"?{request.query}" if request.query else ""

@@ -74,6 +74,7 @@ MODELLED = frozenset(
         "disable_radix_cache",
         "served_model_name",
         "api_key",
+        "admin_api_key",
         "host",
         "port",
         "speculative_algorithm",

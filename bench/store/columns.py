@@ -201,6 +201,7 @@ CLIENT = (
     Column("events_per_read", "float64?", "Events a transport read: these share a time stamp."),
     Column("in_flight_mean", "float64?", "Requests in flight on average, first send to last end."),
     Column("second_reader_ct", "int64?", "Responses that aiohttp's own reader had to read."),
+    Column("resent_ct", "int64?", "Requests sent twice, as the server hung up unannounced."),
     Column("proven_event_per_s", "float64?", "What the self-test proved the client good for."),
 )
 
@@ -237,6 +238,11 @@ COMPARISONS = (
     Column("status", "text", "The worst status of the cells that entered or should have."),
     Column("reason", "text?", "Why there is no speedup or no verdict."),
     Column("config_differences", "differences", "Other server values that differ."),
+    Column(
+        "same_server_as",
+        "list<text>",
+        "Arms that asked for something else and got the same server: their difference is noise.",
+    ),
 )
 
 FINDINGS = (

@@ -20,6 +20,7 @@ def arrow_types() -> dict[str, Any]:
     return {
         **scalar,
         "timestamp": pa.timestamp("us", tz="UTC"),
+        "list<text>": pa.list_(text),
         "list<int64>": pa.list_(integer),
         "list<uint64>": pa.list_(pa.uint64()),
         "list<float64>": pa.list_(real),

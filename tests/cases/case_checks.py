@@ -23,6 +23,7 @@ from bench.model import (
     TokenSource,
     Workload,
 )
+from bench.sglang.log_text import read_text
 from bench.sglang.scrape import counter_delta, parse_scrape
 
 Found = dict[str, Any]
@@ -313,7 +314,7 @@ def check_accept_over_dp(folder: Path) -> Found:
 
 def check_counter_delta(folder: Path) -> Found:
     before, after = (
-        parse_scrape((folder / name).read_text()) for name in ("before.prom", "after.prom")
+        parse_scrape(read_text(folder / name)) for name in ("before.prom", "after.prom")
     )
 
     def rise(name: str) -> float | None:

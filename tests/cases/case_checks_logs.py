@@ -14,6 +14,7 @@ from bench.sglang.accept_rate import accept_rate_meaning, accept_rate_of_depth
 from bench.sglang.decode_log import collapses, decode_speed
 from bench.sglang.failures import ACTIONS, Action, classify_start
 from bench.sglang.log_lines import DecodeLine, LogPrefix, PrefillLine, parse_batch_lines
+from bench.sglang.log_text import read_text
 from bench.sglang.scrape import (
     RANK_LABEL,
     Sample,
@@ -28,7 +29,7 @@ UNTOLD = AnyOf((None, "unknown", "ambiguous", "none"))
 
 
 def read_log(folder: Path) -> list[str]:
-    return (folder / "input.log").read_text(errors="replace").splitlines()
+    return read_text(folder / "input.log").splitlines()
 
 
 def batch_lines(folder: Path) -> tuple[list[DecodeLine], list[PrefillLine]]:
@@ -195,7 +196,7 @@ def check_accept_rate_definitions(folder: Path) -> Found:
 
 
 def check_metrics_scrape(folder: Path) -> Found:
-    text = (folder / "input.prom").read_text()
+    text = read_text(folder / "input.prom")
     samples = parse_scrape(text)
     found: Found = {
         "n_samples": len(samples),

@@ -23,6 +23,7 @@ from bench.foreign import (
     strict_json,
 )
 from bench.metrics.hang import GpuSpan, is_spin_hang
+from bench.sglang.log_text import read_text
 
 Found = dict[str, Any]
 
@@ -30,7 +31,7 @@ NO_HANG = AnyOf((None, "none", "no_hang", "healthy", "ok", "normal", "running", 
 
 
 def check_result_table(folder: Path) -> Found:
-    [result, *others] = parse_tables((folder / "input.txt").read_text())
+    [result, *others] = parse_tables(read_text(folder / "input.txt"))
     again = {check.field: check.value for check in recomputed(result)}
     output, retokenized = result.output_tok, result.output_tok_retokenized
     return dict(result.row) | {
@@ -45,7 +46,7 @@ def check_result_table(folder: Path) -> Found:
 
 
 def check_result_json(folder: Path) -> Found:
-    rows = parse_rows((folder / "input.jsonl").read_text())
+    rows = parse_rows(read_text(folder / "input.jsonl"))
     return {
         "rows": len(rows.rows),
         "damaged_lines": rows.damaged,
@@ -66,7 +67,7 @@ def is_strict(text: str) -> bool:
 
 
 def check_token_count_rows(folder: Path) -> Found:
-    rows = parse_rows((folder / "input.jsonl").read_text()).rows
+    rows = parse_rows(read_text(folder / "input.jsonl")).rows
     doubtful = [index for index, row in enumerate(rows) if count_doubts(row)]
     return {
         "suspicious_rows": doubtful,
@@ -82,7 +83,7 @@ def check_token_count_rows(folder: Path) -> Found:
 def check_telemetry_hang(folder: Path) -> Found:
     context = json.loads((folder / "context.json").read_text())
     by_gpu: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in parse_rows((folder / "telemetry.jsonl").read_text()).rows:
+    for row in parse_rows(read_text(folder / "telemetry.jsonl")).rows:
         by_gpu[row["gpu"]].append(row)
 
     def told(rows: list[dict[str, Any]], name: str) -> list[float]:
@@ -105,7 +106,7 @@ def check_telemetry_hang(folder: Path) -> Found:
 
 def check_nvml_rows(folder: Path) -> Found:
     smi = folder / "nvidia_smi.csv"
-    listed = gpu.parse_nvidia_smi(smi.read_text()) if smi.exists() else []
+    listed = gpu.parse_nvidia_smi(read_text(smi)) if smi.exists() else []
     calls = folder / "nvml_calls.json"
     recorded = json.loads(calls.read_text()) if calls.exists() else []
     replayed = replay(recorded)

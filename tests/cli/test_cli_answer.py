@@ -104,6 +104,13 @@ def test_a_comparison_is_one_row(stored, capsys):
     assert row.endswith("FASTER, SUSPECT")
 
 
+def test_a_verdict_between_equal_servers_is_marked(stored, capsys):
+    first, *_ = stored.comparisons
+    alike = replace(first, verdict=Verdict.FASTER, same_server_as=("baseline", "wide"))
+    text = told(replace(stored, comparisons=(alike,)), capsys)
+    assert "FASTER, same server as baseline, wide" in text
+
+
 def test_what_would_decide_is_told(stored, capsys):
     first, second = stored.comparisons
     run = replace(

@@ -6,7 +6,7 @@ To renew a golden plan: `bench run tests/cli/tiny.yaml --dry-run > tests/golden/
 import json
 
 import pytest
-from bench_command import GOLDEN, SCENARIOS, TINY
+from bench_command import GOLDEN, SCENARIOS, TINY, run_bench
 
 ATTACHED = ("--attach", "http://a:1", "--attach", "eagle3=http://b:2")
 
@@ -41,6 +41,28 @@ def test_the_plan_as_json(bench):
         assert "--max-running-requests" in launch["arguments"]
     hours = sum(launch["estimated_s"] for launch in plan["launches"]) / 3600
     assert plan["hours"] == pytest.approx(hours)
+
+
+def test_who_answers_for_the_arguments_is_told(bench):
+    by = "SGLang itself could not be asked (SGLang cannot be imported)."
+    assert json.loads(bench("run", TINY, "--dry-run", "--json")[1])["arguments_told_by"].endswith(
+        by
+    )
+
+
+def test_what_sglang_refuses_is_the_user_s_error_and_leaves_nothing(tmp_path):
+    srt = tmp_path / "sglang" / "srt"
+    srt.mkdir(parents=True)
+    (tmp_path / "sglang" / "version.py").write_text("__version__ = '0.5.24'")
+    (srt / "server_args.py").write_text(
+        "def prepare_server_args(argv): raise ValueError('tp_size is odd')"
+    )
+    for options in (["--dry-run"], ["--no-doctor"]):
+        code, out, err = run_bench("run", TINY, *options, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+        assert (code, out) == (2, "")
+        assert "tiny.yaml:8 server.arguments.0: arms baseline, eagle3: SGLang 0.5.24" in err
+    assert "Nothing was measured, and nothing is kept of this run." in err
+    assert not list((tmp_path / "results").glob("*/*"))
 
 
 def test_what_the_rules_advise_is_told_before_a_run(bench):

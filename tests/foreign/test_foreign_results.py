@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bench.errors import InputError
 from bench.foreign import (
     CountDoubt,
+    Rows,
     agrees_with_itself,
     count_doubts,
     parse_rows,
@@ -205,3 +206,53 @@ def test_files(tmp_path):
 )
 def test_doubtful_token_counts(row, doubts):
     assert list(count_doubts(row)) == doubts
+
+
+ROWS = [{"completed": 5, "generated_texts": ["a\u2028b\x85c"]}, {"completed": 7, "model": "Ä"}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_file_is_read_whatever_wrote_it(tmp_path, encoding, indent, end):
+    """A byte-order mark, other line ends, separators of Unicode within texts, printed objects."""
+    path = tmp_path / "result.jsonl"
+    text = "\n".join(json.dumps(row, ensure_ascii=False, indent=indent) for row in ROWS) + "\n"
+    path.write_bytes(text.replace("\n", end).encode(encoding))
+    assert read_rows(path) == Rows(rows=tuple(ROWS), damaged=())
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.just("\ud83d"),
+        lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part),
+        max_leaves=8,
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_whatever_is_read_can_be_written_strictly_and_read_again(value):
+    [row] = parse_rows(json.dumps({"x": value})).rows
+    text = strict_json(row)
+    assert json.loads(text.encode("utf-8"), parse_constant=pytest.fail) == row
+
+
+@pytest.mark.parametrize("depth", [99, 101, 900, 100_000])
+def test_a_row_beyond_measure_is_damaged_and_what_is_read_can_be_written(depth):
+    rows = parse_rows('{"a":' * depth + "1" + "}" * depth)
+    assert (rows.damaged == (1,)) is (depth > 100)
+    assert all(strict_json(row) for row in rows.rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "is_doubtful"),
+    [
+        ({"total_output_tokens": 0, "p99_itl_ms": 5.0}, True),
+        ({"total_output_tokens": 0, "std_tpot_ms": 5.0}, True),
+        ({"total_output_tokens": 0, "itls": [[], [0.1]]}, True),
+        ({"total_output_tokens": 0, "itls": [[], []]}, False),
+        ({"total_output_tokens": 0, "itls": 5, "mean_itl_ms": 0.0}, False),
+        ({"total_output_tokens": None, "mean_itl_ms": 5.0}, False),
+    ],
+)
+def test_gaps_under_any_name_need_tokens(row, is_doubtful):
+    assert bool(count_doubts(row)) is is_doubtful

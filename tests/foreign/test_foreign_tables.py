@@ -1,3 +1,7 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bench.foreign import agrees_with_itself, parse_tables, recomputed
 
 SGLANG = """\
@@ -101,3 +105,41 @@ def test_a_table_without_its_title_and_texts_without_a_table():
     assert (table.completed_ct, table.accept_len_tok) == (7, 2.5)
     assert parse_tables("") == []
     assert parse_tables("no table: here\n") == []
+
+
+@pytest.mark.parametrize(
+    "carrier", ["bench-1  | ", "2026-08-15T05:37:25.1Z stdout F ", "\x1b[32m", "  ", "3: "]
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("text", [SGLANG, VLLM])
+def test_a_table_is_read_through_whatever_carries_it(text, carrier, end):
+    carried = "".join(f"{carrier}{line}{end}" for line in text.splitlines())
+    assert [table.row for table in parse_tables("\ufeff" + carried)] == [
+        table.row for table in parse_tables(text)
+    ]
+
+
+@given(st.integers(SGLANG.index("Backend"), len(SGLANG)), st.sampled_from([SGLANG, VLLM]))
+@settings(deadline=None, max_examples=60)
+def test_a_table_that_was_cut_has_no_figure_that_the_whole_one_has_not(end, text):
+    [whole] = parse_tables(text)
+    for cut in parse_tables(text[:end]):
+        for name, value in cut.row.items():
+            same = name.endswith(("_ms", "throughput", "duration")) or isinstance(value, list)
+            assert not same or value in (whole.row.get(name), None) or isinstance(value, list)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("176,41", None),
+        ("1,176.41", 1176.41),
+        ("1.7641e+02", 176.41),
+        ("1e999", None),
+        ("-", None),
+        ("not set", None),
+    ],
+)
+def test_numbers_of_other_forms_are_read_or_left_out_and_never_made_up(written, read):
+    [table] = parse_tables(SGLANG.replace("176.41", written))
+    assert table.duration_s == read

@@ -124,3 +124,63 @@ def test_a_log_is_read_in_order_and_other_lines_are_left_out():
 def test_no_text_breaks_the_parser(text):
     for head in ("SpecDecoding metrics: ", "Speculative metrics: ", "Avg prompt throughput: "):
         parse_vllm_line(head + text)
+
+
+OLD = (
+    "(APIServer pid=1) INFO 09-09 11:51:35 [metrics.py:96] SpecDecoding metrics: Draft "
+    "acceptance rate: 88.8%, Mean acceptance length: 5.44, Accepted throughput: 4.37 tokens/s, "
+    "Drafted throughput: 4.92 tokens/s, Accepted: 262 tokens, Drafted: 295 tokens, Per-position "
+    "acceptance rate: 0.983, 0.949, 0.915, 0.881, 0.712"
+)
+
+
+@given(st.integers(OLD.index("0.983"), len(OLD) - 1), st.sampled_from(["", "\r\n", " "]))
+@settings(deadline=None, max_examples=60)
+def test_a_line_cut_within_its_positions_says_so_and_tells_no_depth(end, behind):
+    line = parse_vllm_line(OLD[:end] + behind)
+    assert isinstance(line, SpecLine)
+    assert line.is_truncated
+    assert line.depth is None
+    assert (
+        line.accept_at_position
+        == (0.983, 0.949, 0.915, 0.881, 0.712)[: len(line.accept_at_position)]
+    )
+    whole = parse_vllm_line(OLD + behind)
+    assert isinstance(whole, SpecLine)
+    assert (whole.depth, whole.is_truncated) == (5, False)
+
+
+def test_an_interval_without_drafts_is_not_cut():
+    line = parse_vllm_line(
+        "SpecDecoding metrics: Draft acceptance rate: nan%, Mean acceptance length: nan, "
+        "Accepted: 0 tokens, Drafted: 0 tokens"
+    )
+    assert isinstance(line, SpecLine)
+    assert not line.is_truncated
+
+
+def test_entries_that_share_a_line_are_told_apart_each_with_its_date():
+    later = OLD.replace("11:51:35", "11:51:45").replace("262", "999")
+    engine = "INFO 09-09 11:51:46 Engine 001: Avg prompt throughput: 1.0 tokens/s, Running: 2 reqs"
+    first, second, third = parse_vllm_log([OLD + later + engine])
+    assert isinstance(first, SpecLine)
+    assert isinstance(second, SpecLine)
+    assert isinstance(third, EngineLine)
+    assert (first.accepted_tok, second.accepted_tok, third.engine) == (262, 999, 1)
+    assert [line.time_text for line in (first, second, third)] == [
+        "09-09 11:51:35",
+        "09-09 11:51:45",
+        "09-09 11:51:46",
+    ]
+
+
+def test_colours_and_thousands_change_nothing():
+    coloured = (
+        OLD.replace("INFO 09-09", "\x1b[32mINFO\x1b[0m \x1b[90m09-09").replace(
+            "35 [", "35\x1b[0m ["
+        )
+    ).replace(" 88.8%", " \x1b[1m88.8%\x1b[0m")
+    assert parse_vllm_line(coloured) == parse_vllm_line(OLD)
+    line = parse_vllm_line(OLD.replace("262", "12,262"))
+    assert isinstance(line, SpecLine)
+    assert line.accepted_tok == 12262

@@ -228,6 +228,72 @@ async def test_a_server_that_closes_after_each_response_without_saying_so():
     assert server.connections == 6
 
 
+async def lone(server, requests=6):
+    """A closed cell of one slot against a raw server, with the requests' ids."""
+    load = Load(kind="closed", concurrency=1)
+    return await run(server.base_url, load=load, requests=requests)
+
+
+async def test_a_request_that_meets_a_connection_being_closed_is_sent_again():
+    """The server hangs up a moment after each response: too late to be seen before the send."""
+    rids = []
+
+    async def once(writer, request):
+        rids.append(request["rid"])
+        writer.write(stream_of(TOK))
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        raise ConnectionError
+
+    async with serve_raw(once) as server:
+        got = await lone(server)
+    assert_all_right(got)
+    assert got.client.resent_ct == 5  # but the first, on a connection of its own
+    assert [s.index for s in got.samples] == list(range(6))
+    assert len(set(rids)) == 6
+    assert {len(rid) for rid in rids} == {32}
+    assert all(s.due_ns < s.sent_ns < s.first_byte_ns for s in got.samples)
+
+
+async def test_a_request_is_sent_again_no_more_than_once():
+    async def never(writer, request):
+        if len(served) == 1:
+            writer.write(stream_of(TOK))
+            await writer.drain()
+        served.append(request["rid"])
+        if len(served) > 2:
+            raise ConnectionError
+
+    served: list[str] = ["first"]
+    async with serve_raw(never) as server:
+        got = await lone(server, requests=2)
+    assert [s.status for s in got.samples] == [RequestStatus.OK, RequestStatus.DISCONNECTED]
+    assert len(served) == 4  # the first, the second and that again
+    assert got.client.resent_ct == 1
+
+
+@pytest.mark.parametrize("case", ["answered in part", "worked at for a while"])
+async def test_a_request_that_was_heard_is_not_sent_again(case):
+    served: list[str] = []
+
+    async def fails(writer, request):
+        served.append(request["rid"])
+        if len(served) == 1:
+            writer.write(stream_of(TOK))
+            return
+        if case == "answered in part":
+            writer.write(OK_HEAD)
+            await writer.drain()
+        await asyncio.sleep(0.05 if case == "answered in part" else 0.4)
+        raise ConnectionError
+
+    async with serve_raw(fails) as server:
+        got = await lone(server, requests=2)
+    assert [s.status for s in got.samples] == [RequestStatus.OK, RequestStatus.DISCONNECTED]
+    assert len(served) == 2
+    assert got.client.resent_ct == 0
+
+
 async def test_a_response_that_is_over_for_the_api_but_not_for_http():
     async def no_last_chunk(writer, request):
         writer.write(OK_HEAD + chunks(*chat_events(TOK)))

@@ -224,6 +224,8 @@ def healthy_telemetry(samples: list[RequestSample], *, gpus: int = 0) -> list[Te
             points += [
                 point("power_w", t, 300.0, rank=gpu, source="gpu"),
                 point("total_energy_j", t, 300.0 * (t - first) / S, rank=gpu, source="gpu"),
+                point("power_limit_w", t, 700.0, rank=gpu, source="gpu"),
+                point("utilisation_pct", t, 90.0, rank=gpu, source="gpu"),
                 point("throttle_reasons", t, 0.0, rank=gpu, source="gpu"),
             ]
     return points

@@ -191,6 +191,7 @@ IN_A_CELL: dict[FindingKind, Planted] = {
         lambda: {"client": make_client(events_per_s=3000.0, proven_event_per_s=2000.0)}
     ),
     K.READS_COALESCED: cell(lambda: {"client": make_client(events_per_read=1.6)}),
+    K.REQUESTS_RESENT: cell(lambda: {"client": make_client(resent_ct=3)}),
     K.CONCURRENCY_NOT_REACHED: cell(lambda: {"samples": spaced_samples()}),
     K.SERVER_QUEUED: cell(lambda: series("sglang:num_queue_reqs", 1.0)),
     K.SERVER_RETRACTED: cell(lambda: measured(slice(3, 4), num_retractions=1)),

@@ -16,7 +16,6 @@ from metrics_cells import (
     make_effective,
     make_sample,
     make_workload,
-    point,
     run_summarize,
     with_counter,
     with_series,
@@ -350,11 +349,58 @@ def test_why_telemetry_is_missing_is_told():
     assert "some of the server's metrics could not be read (the last reading failed: gone)" in told
     [told] = missing(telemetry=watched, gpus=1, gpus_unread="no gpu_watch command")
     assert told.startswith("the GPUs could not be watched (no gpu_watch command): throttling")
-    powered = [*watched, point("power_w", 300.0, watched[0].t_ns, source="gpu", rank=0)]
-    [told] = missing(telemetry=powered, gpus=1, gpus_unread="ssh ended with status 255")
+    whole = healthy_telemetry(healthy_samples(), gpus=1)
+    [told] = missing(telemetry=whole, gpus=1, gpus_unread="ssh ended with status 255")
     assert told.startswith("the GPUs were watched in part (ssh ended with status 255)")
-    assert missing(telemetry=powered, gpus=1) == []
+    assert missing(telemetry=whole, gpus=1) == []
     assert missing(telemetry=watched) == []
+
+
+def without(*left_out):
+    """Healthy telemetry of two GPUs without the (name, GPU) given; GPU None: of both."""
+    return [
+        p
+        for p in healthy_telemetry(healthy_samples(), gpus=2)
+        if (p.name, p.rank) not in left_out and (p.name, None) not in left_out
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "unknown"),
+    [
+        ([("total_energy_j", None)], None),
+        ([("total_energy_j", 1), ("power_limit_w", 1)], "spinning collectives of 1 of 2 GPUs"),
+        ([("total_energy_j", 1), ("power_w", 1)], "energy of 1 of 2 GPUs (total_energy_j or pow"),
+        ([("throttle_reasons", None)], "throttling (throttle_reasons)"),
+        ([("throttle_reasons", 0)], "throttling of 1 of 2 GPUs (throttle_reasons)"),
+        ([("utilisation_pct", None)], "spinning collectives (utilisation_pct and power_w and"),
+    ],
+)
+def test_what_gpus_do_not_tell_is_told_with_what_is_unknown_for_it(left_out, unknown):
+    told = missing(telemetry=without(*left_out), gpus=2)
+    if unknown is None:
+        assert told == []
+    else:
+        [message] = told
+        assert unknown in message
+
+
+def test_a_gpu_that_tells_nothing_leaves_everything_of_it_unknown():
+    names = {p.name for p in without() if p.source == "gpu"}
+    measurement, findings = run_summarize(
+        telemetry=without(*((name, 1) for name in names)), gpus=2
+    )
+    [told] = [f.message for f in findings if f.kind is K.TELEMETRY_MISSING]
+    assert told.count("of 1 of 2 GPUs") == 3
+    assert measurement.energy_j_per_output_tok is None
+
+
+def test_joules_of_a_part_of_the_window_say_so():
+    whole = healthy_telemetry(healthy_samples(), gpus=1)
+    middle = sorted(p.t_ns for p in whole)[len(whole) // 2]
+    half = [p for p in whole if p.source != "gpu" or p.t_ns <= middle]
+    [told] = missing(telemetry=half, gpus=1)
+    assert "of the GPUs' time in the window: the joules of the rest are not in" in told
 
 
 def test_scrapes_that_do_not_enclose_the_cell_compare_nothing():

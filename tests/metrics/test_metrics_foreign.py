@@ -59,6 +59,14 @@ def test_an_arm_on_another_host_is_suspect():
     assert "ran on box-2, the baseline on box-1" in finding.message
 
 
+def test_all_names_of_the_loopback_are_one_host():
+    cells = [(make_cell(), None), (make_cell(arm="eagle3"), None)]
+    for name in ("localhost", "[::1]", "127.0.0.2"):
+        urls = {"baseline": "http://127.0.0.1:30000", "eagle3": f"http://{name}:30001"}
+        (finding,) = different_machines(cells, urls)
+        assert finding.severity is Severity.NOTE
+
+
 def test_two_servers_of_one_host_are_a_note_and_one_server_is_nothing():
     (finding,) = machines("http://box-1:30001")
     assert (finding.severity, finding.cell_id) == (Severity.NOTE, None)

@@ -84,6 +84,13 @@ def test_a_cell_whose_gpus_spun_without_a_token_is_invalid():
     assert "40 s" in spun.message
 
 
+def test_readings_of_a_part_of_the_silence_prove_nothing():
+    samples = hung_samples()
+    early = [p for p in telemetry(power_w=140.0) if p.t_ns < samples[-1].sent_ns + 5 * S]
+    _, findings = run_summarize(samples=samples, telemetry=early, gpus=2)
+    assert FindingKind.GPU_SPIN_HANG not in kinds(findings)
+
+
 def test_a_long_silence_of_gpus_that_work_is_no_spin():
     _, findings = run_summarize(samples=hung_samples(), telemetry=telemetry(power_w=500.0), gpus=2)
     assert FindingKind.GPU_SPIN_HANG not in kinds(findings)

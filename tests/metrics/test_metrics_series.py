@@ -92,6 +92,14 @@ def test_energy_is_the_counters_difference_between_the_edges():
     assert found.coverage == 1
 
 
+@pytest.mark.parametrize("readings", [(500, 900, 100, 400), (500, 500, 500, 500)])
+def test_a_counter_that_began_anew_or_never_counts_gives_way_to_power(readings):
+    counted = counter(0, *zip((-1, 3, 6, 11), readings, strict=True))
+    assert energy(counted) is None
+    found = energy(counted + power(0, *((t, 100.0) for t in range(-2, 14))))
+    assert found.energy_j == pytest.approx(1000)
+
+
 def test_energy_adds_up_over_gpus():
     found = energy(counter(0, (-1, 0), (11, 1200)) + counter(1, (-1, 0), (11, 2400)), gpus=2)
     assert found.energy_j == pytest.approx(3000)

@@ -92,13 +92,14 @@ def test_a_trend_does_not_depend_on_the_unit_and_turns_with_time(values, factor)
     slope, p_value = trend(np.array(values))
     scaled, same_p = trend(np.array(values) * factor)
     back, back_p = trend(np.array(values[::-1]))
-    assert scaled == pytest.approx(slope * factor, abs=1e-9)
-    assert back == pytest.approx(-slope, abs=1e-9)
-    assert same_p == pytest.approx(p_value, abs=1e-6)
-    assert back_p == pytest.approx(p_value, abs=1e-6)
+    assert scaled == pytest.approx(slope * factor, abs=1e-6)
+    assert back == pytest.approx(-slope, abs=1e-6)
+    assert same_p == pytest.approx(p_value, abs=1e-5)
+    assert back_p == pytest.approx(p_value, abs=1e-5)
     assert 0 <= p_value <= 1
 
 
 def test_a_straight_line_is_a_trend_and_equal_values_are_none():
     assert trend(np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx((1.0, 0.0), abs=1e-9)
     assert trend(np.array([2.0] * 5)) == (0.0, 1.0)
+    assert trend(50 + np.array([0, 1, 1, 1]) * 1e-14) == (0.0, 1.0)

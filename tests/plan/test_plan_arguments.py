@@ -56,6 +56,26 @@ def test_what_no_version_starts_with_is_rejected_with_its_line(loaded, small, sp
     assert said.endswith(f"(rule {rule}, docs/arguments.md)")
 
 
+@pytest.mark.parametrize(
+    ("speculative", "arguments", "key"),
+    [
+        ({**CHAIN, "eagle_topk": 2, "num_draft_tokens": 99}, (), "speculative.num_draft_tokens"),
+        ({**CHAIN, "eagle_topk": 2, "num_draft_tokens": None}, (), "speculative.eagle_topk"),
+        ({**CHAIN, "eagle_topk": None}, (), "speculative.num_steps"),
+        (CHAIN, ("--mem-fraction-static 0.8", "--page-size many"), "arguments.1"),
+        ({**CHAIN, "algorithm": "STANDALONE"}, ("--attn-dp-size 2",), "arguments"),
+    ],
+)
+def test_a_rejection_names_the_line_of_what_it_is_about(
+    loaded, small, speculative, arguments, key
+):
+    asked = {name: value for name, value in speculative.items() if value is not None}
+    small["server"]["gpus"] = 8
+    small["arms"]["eagle3"] |= {"speculative": asked, "arguments": list(arguments)}
+    said = _rejected(loaded, small)
+    assert f" arms.eagle3.{key}: " in said
+
+
 def test_what_one_version_refuses_is_advised_on_an_unknown_one(loaded, with_sim):
     with_sim["arms"]["eagle3"]["arguments"] = "--attention-backend flex_attention"
     assert "(rule C32, docs/arguments.md)" in _rejected(loaded, with_sim, simulated=True)

@@ -187,6 +187,16 @@ def test_what_other_languages_write_in_braces_is_no_place(loaded, small):
             "arms.eagle3.arguments",
         ),
         (
+            ("arms", "eagle3", "arguments"),
+            ["--api-k s3cr3t"],
+            "arms.eagle3.arguments",
+        ),
+        (
+            ("server", "launcher"),
+            {"kind": "ssh", "host": "bob:s3cr3t@gpu-7"},
+            "server.launcher.host",
+        ),
+        (
             ("server", "launcher"),
             {"command": ["env", "HF_TOKEN=s3cr3t", "python3"]},
             "server.launcher.command",

@@ -1,5 +1,6 @@
 """What the rules of bench.sglang.arguments rest on, held against the real SGLang."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -8,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import ServerError
+from bench.errors import ScenarioError, ServerError
 from bench.model import ServerConfig, Timeouts
+from bench.runner import Asked, own_answer, plan_of, run, start_run
 from bench.server import start_server
 from bench.sglang.arguments import (
     SUPPORTED,
+    Known,
     effective_speculative,
     parse_arguments,
-    tree_capacity_tok,
 )
 from bench.sglang.own_resolution import ask_sglang, judge
+from bench.sglang.server_info import differences
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tests" / "sglang"))
@@ -108,12 +111,89 @@ async def test_what_it_refuses_is_told_in_its_words_and_ours(lab):
     assert "rule C1" in told.refusal
 
 
-async def test_a_tree_beyond_its_capacity_fails_at_its_first_draft(lab, tmp_path):
-    arguments = (*ARGUMENTS, *numbers("2", "2", "8"))
-    rejection = effective_speculative(parse_arguments(arguments))
-    assert (rejection.rule, tree_capacity_tok(2, 2)) == ("tree", 7)
+def lab_arms(folder, **arms):
+    """The lab's scenario with arms more."""
+    text = (ROOT / "scenarios" / "lab.yaml").read_text().replace("../tests/lab", str(LAB))
+    folder.mkdir(exist_ok=True)
+    added = "".join(f"  {name}: {json.dumps(arm)}\n" for name, arm in arms.items())
+    path = folder / "lab.yaml"
+    path.write_text(text.replace("\nworkloads:", f"{added}\nworkloads:"))
+    return Asked(scenario=path)
+
+
+def test_what_it_refuses_in_any_arm_ends_a_run_before_it_launches(lab, tmp_path):
+    odd = {"arguments": "--schedule-policy by-chance"}
+    default = {"arguments": "--schedule-policy fcfs"}
+    asked = lab_arms(tmp_path, odd=odd, default=default)
+    plan, writer = start_run(asked, tmp_path / "results", command_line=["bench", "run"])
+    with writer, pytest.raises(ScenarioError) as caught:
+        asyncio.run(run(plan, writer))
+    refused, alike = str(caught.value).splitlines()
+    assert "arms.odd.arguments: arm odd" in refused
+    assert f"SGLang {SUPPORTED} refuses its arguments" in refused
+    assert "arms.default.arguments: arms baseline and default ask for different things" in alike
+    assert "--schedule-policy fcfs) and are the same server: no speculation" in alike
+    assert not writer.folder.exists()
+
+
+def test_what_it_takes_is_said_before_a_run(lab, tmp_path):
+    _, told = own_answer(*plan_of(lab_arms(tmp_path)))
+    assert told == f"Arguments: SGLang {SUPPORTED} itself takes those of baseline, eagle3-3-1-4."
+
+
+def without(option, arguments=ARGUMENTS):
+    """The arguments less one option, and its value where it has one."""
+    at = arguments.index(option)
+    values = 0 if arguments[at + 1].startswith("--") else 1
+    return (*arguments[:at], *arguments[at + 1 + values :])
+
+
+async def start(arguments, folder):
     config = ServerConfig(
-        arguments=arguments, command=(sys.executable, str(LAB / "serve.py")), gpus=0
+        arguments=tuple(arguments), command=(sys.executable, str(LAB / "serve.py")), gpus=0
     )
-    with pytest.raises(ServerError, match="selected index k out of range"):
-        await start_server(config, log_path=tmp_path / "log", timeouts=Timeouts(ready_s=200))
+    return await start_server(config, log_path=folder / "log", timeouts=Timeouts(ready_s=200))
+
+
+@pytest.mark.parametrize(
+    ("rule", "drafting", "said"),
+    [
+        ("C1", ("--speculative-num-steps", "3"), "TypeError"),
+        ("C2", ("--speculative-eagle-topk", "1"), "AssertionError"),
+        ("tree", numbers("2", "2", "8"), "selected index k out of range"),
+    ],
+)
+async def test_what_the_rules_reject_does_not_start(lab, tmp_path, rule, drafting, said):
+    arguments = (*ARGUMENTS, *drafting)
+    rejection = effective_speculative(parse_arguments(arguments))
+    assert rejection.rule == rule
+    with pytest.raises(ServerError, match=said):
+        await start(arguments, tmp_path)
+
+
+async def test_adaptive_speculation_with_graphs_does_not_start_on_a_cpu(lab, tmp_path):
+    arguments = (*without("--disable-cuda-graph"), "--speculative-adaptive")
+    rejection = effective_speculative(parse_arguments(arguments), Known(version=SUPPORTED))
+    assert rejection.rule == "adaptive-cpu"
+    with pytest.raises(ServerError, match="NotImplementedError"):
+        await start(arguments, tmp_path)
+
+
+async def test_what_the_rules_change_is_what_runs(lab, tmp_path):
+    """C3 and C10, by the settings that a started server reports."""
+    arguments = (*without("--max-running-requests"), *numbers("3", "1", "8"))
+    expected = effective_speculative(parse_arguments(arguments), Known(version=SUPPORTED))
+    assert {"C3", "C10"} <= {change.rule for change in expected.changes}
+    server = await start(arguments, tmp_path)
+    try:
+        effective = server.effective
+    finally:
+        await server.stop()
+    settings = dict(effective.speculative)
+    triple = (expected.num_steps, expected.eagle_topk, expected.num_draft_tokens)
+    names = ("num_steps", "eagle_topk", "num_draft_tokens")
+    assert tuple(settings[name] for name in names) == triple == (3, 1, 4)
+    reported = dict(effective.other)["max_running_requests"]
+    assert reported == str(expected.max_running_requests) == "48"
+    different = {(d.name, d.asked, d.effective) for d in differences(arguments, effective)}
+    assert ("speculative_num_draft_tokens", "8", "4") in different

@@ -65,6 +65,11 @@ def test_what_is_not_valid_is_marked_in_the_sentence(run):
     assert "(SUSPECT)" in answer_sentences(replace(run, comparisons=(suspect,)))[0]
 
 
+def test_an_arm_that_was_the_same_server_as_another_is_marked(run):
+    alike = compared("1", 1.3, Verdict.FASTER, same_server_as=("wide",))
+    assert "(same server as wide)" in answer_sentences(replace(run, comparisons=(alike,)))[0]
+
+
 def test_where_a_gain_turns_into_a_loss_is_told(run):
     comparisons = (
         compared("1", 1.31, Verdict.FASTER),

@@ -7,6 +7,7 @@ import pytest
 from bench_stand_ins import always, begin, forever
 
 from bench.cli.answer import print_answer
+from bench.cli.tables import print_runs
 from bench.errors import Interrupted, ServerError, StoreError
 from bench.model import Verdict
 from bench.runner import answer_so_far, resume_run, run
@@ -208,11 +209,22 @@ async def test_without_the_option_the_message_says_what_to_do(world, tmp_path):
     with pytest.raises(StoreError, match="published, with 2 of 4 cells missing") as told:
         take_up(folder.name, tmp_path)
     assert f"`bench resume {folder.name} --retry-failed`" in told.value.hint
-    with pytest.raises(StoreError, match=r"no run in .* can be resumed"):
+    with pytest.raises(StoreError, match=r"no run in .* can be resumed") as told:
         take_up("latest", tmp_path)
+    assert "--retry-failed takes up a published run in which cells are missing" in told.value.hint
     (summary,) = list_runs(tmp_path / "results")
     assert (summary.cells_finished, summary.cells_total) == (2, 4)
     assert "--retry-failed" in summary.note
+
+
+async def test_a_run_with_cells_missing_is_not_listed_as_complete(world, tmp_path, capsys):
+    await published_in_part(world, tmp_path)
+    runs = list_runs(tmp_path / "results")
+    print_runs(runs, out=tmp_path / "results", as_json=False)
+    assert " in part " in capsys.readouterr().out
+    await run(*retry("latest", tmp_path))
+    print_runs(list_runs(tmp_path / "results"), out=tmp_path / "results", as_json=False)
+    assert " complete " in capsys.readouterr().out
 
 
 async def test_the_answer_says_how_to_try_the_failed_launches_again(world, tmp_path, capsys):

@@ -43,6 +43,15 @@ def test_a_mistake_that_could_break_the_message_or_the_reader(mistakes, good, in
     assert mistakes(good.replace("gpus: 2", f"gpus: {instead}")) == [said]
 
 
+@pytest.mark.parametrize(
+    "written", ["--model-p /x", "--mod=/x", "--hos 0.0.0.0", "--por 1", "--rev x"]
+)
+def test_an_argument_that_bench_gives_is_no_less_refused_when_shortened(mistakes, good, written):
+    (line,) = mistakes(good.replace("- --tp-size 2", f"- {written}"))
+    assert line.startswith("s.yaml:8 server.arguments.0: --")
+    assert "does not belong here" in line
+
+
 def test_several_mistakes_are_told_at_once_in_the_order_of_the_file(mistakes, good):
     text = good.replace("temperature: 0", "temperature: hot").replace("gpus: 2", "gpu: 2")
     assert [line.partition(": ")[0] for line in mistakes(text)] == [

@@ -14,7 +14,7 @@ from pathlib import Path
 parser = argparse.ArgumentParser()
 parser.add_argument("--host")
 parser.add_argument("--port", type=int)
-parser.add_argument("--mode", default="good")
+parser.add_argument("--acting", default="good")
 parser.add_argument("--api-key")
 parser.add_argument("--admin-api-key")
 parser.add_argument("--version-told", default="0.5.23")
@@ -69,20 +69,20 @@ class Handler(BaseHTTPRequestHandler):
         if asked.state:
             mark("calls", path)
         of_admin = path in ("/flush_cache", "/abort_request")
-        if asked.mode == "admin-key" and of_admin:
+        if asked.acting == "admin-key" and of_admin:
             return self.answer(401, {"error": "Unauthorized"})
         if not self.has(asked.admin_api_key if of_admin else None):
             return self.answer(403, {"error": "Forbidden"})
         if path == "/generate":
-            if asked.mode == "refuses":
+            if asked.acting == "refuses":
                 return self.answer(400, {"error": {"message": "this model does not generate"}})
             calls.append(path)
-            if asked.mode == "warming" and len(calls) < 3:
+            if asked.acting == "warming" and len(calls) < 3:
                 return self.answer(503, {"error": "warming up"})
             return self.answer(200, {"text": "x", "meta_info": {"completion_tokens": 8}})
         if path == "/flush_cache":
             calls.append(path)
-            if asked.mode == "never-drains" or calls.count(path) < 3:
+            if asked.acting == "never-drains" or calls.count(path) < 3:
                 return self.answer(400, {"error": "Flush cache failed"})
             return self.answer(200, {})
         return self.answer(200, {})
@@ -100,15 +100,15 @@ class Handler(BaseHTTPRequestHandler):
 
 if asked.api_key:
     say(f"server_args={{'api_key': '{asked.api_key}'}} and {asked.api_key} again")
-if asked.mode == "oom":
+if asked.acting == "oom":
     say("Load weight begin. avail mem=10 GB")
     say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
     sys.exit(1)
-if asked.mode == "port-taken-once" and not (asked.state / "tried").exists():
+if asked.acting == "port-taken-once" and not (asked.state / "tried").exists():
     mark("tried")
     say(f"[Errno 98] error while attempting to bind {asked.port}: address already in use")
     sys.exit(1)
-if asked.mode == "ignores-term":
+if asked.acting == "ignores-term":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if asked.state:
     # a child that runs away into a session of its own, as a scheduler might
@@ -116,16 +116,16 @@ if asked.state:
         [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
     )
     mark("pids", f"{os.getpid()} {child.pid}")
-if asked.mode == "repeats":
+if asked.acting == "repeats":
     while True:
         say(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] waiting for the other rank")
         time.sleep(0.05)
-if asked.mode == "silent":
+if asked.acting == "silent":
     say("Capture target decode CUDA graph begin. avail mem=13.38 GB")
     time.sleep(600)
 
 server = ThreadingHTTPServer((asked.host, asked.port), Handler)
 say("[2026-11-29 17:28:01] The server is fired up and ready to roll!")
-if asked.mode == "dies-later":
+if asked.acting == "dies-later":
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGSEGV)).start()
 server.serve_forever()

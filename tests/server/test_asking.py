@@ -128,6 +128,21 @@ def test_a_server_that_would_not_end_is_told_with_what_was_tried(keep, tmp_path)
     assert kept.text().endswith("[specdyno: the server is still alive: it would not end]\n")
 
 
+def test_a_stop_that_failed_is_told_though_force_stop_made_up_for_it(keep, tmp_path):
+    kept = keep(
+        start=shell(f"echo $$ >{tmp_path}/pid; echo up; exec {LONG}"),
+        alive=lives(tmp_path),
+        stop=shell("echo you may not >&2; exit 5"),
+        force_stop=shell(f"kill -9 $(cat {tmp_path}/pid)"),
+        term_s=0.1,
+    )
+    while "up" not in kept.text():
+        time.sleep(0.02)
+    kept.process.terminate()
+    assert kept.ended() == 0
+    assert kept.text().endswith("[specdyno: stop: ended with status 5: you may not]\n")
+
+
 def test_a_stop_may_leave_something_in_the_background(keep, tmp_path):
     kept = keep(
         start=shell(f"echo $$ >{tmp_path}/pid; echo up; exec {LONG}"),

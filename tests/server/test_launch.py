@@ -10,7 +10,7 @@ from bench import gpu
 from bench.errors import InputError, ServerError
 from bench.metrics import hang
 from bench.model import FindingKind, KeySource, ServerConfig, Severity, Timeouts
-from bench.server import launch, running, spinning, start_server
+from bench.server import ending, launch, spinning, start_server
 from bench.server.starting import StartError, said_anew
 from bench.sglang.failures import FailureClass
 from bench.telemetry import watch
@@ -80,7 +80,7 @@ async def test_between_cells_aborts_and_flushes_until_nothing_is_pending(tmp_pat
 
 async def test_a_server_that_never_drains_is_an_error(tmp_path):
     hurried = Timeouts(ready_s=20, request_s=20, drain_s=0.3, term_s=5)
-    server = await start(stand_in("--mode", "never-drains"), tmp_path, hurried)
+    server = await start(stand_in("--acting", "never-drains"), tmp_path, hurried)
     try:
         with pytest.raises(ServerError, match="still had requests"):
             await server.between_cells()
@@ -90,7 +90,7 @@ async def test_a_server_that_never_drains_is_an_error(tmp_path):
 
 async def test_a_server_that_ignores_term_is_killed(tmp_path):
     hurried = Timeouts(ready_s=20, request_s=20, term_s=0.2)
-    config = stand_in("--state", str(tmp_path), "--mode", "ignores-term")
+    config = stand_in("--state", str(tmp_path), "--acting", "ignores-term")
     server = await start(config, tmp_path, hurried)
     assert await server.stop() == -9
     assert pids_left(tmp_path) == []
@@ -98,7 +98,7 @@ async def test_a_server_that_ignores_term_is_killed(tmp_path):
 
 async def test_a_start_that_fails_tells_class_lines_and_log(tmp_path):
     with pytest.raises(StartError) as caught:
-        await start(stand_in("--mode", "oom"), tmp_path)
+        await start(stand_in("--acting", "oom"), tmp_path)
     first_line = str(caught.value).splitlines()[0]
     assert caught.value.failure_class is FailureClass.CUDA_OOM
     assert "exit status 1" in first_line
@@ -108,7 +108,7 @@ async def test_a_start_that_fails_tells_class_lines_and_log(tmp_path):
 
 
 async def test_a_port_that_was_taken_is_tried_again_with_another(tmp_path):
-    config = stand_in("--state", str(tmp_path), "--mode", "port-taken-once")
+    config = stand_in("--state", str(tmp_path), "--acting", "port-taken-once")
     server = await start(config, tmp_path)
     await server.stop()
     assert (tmp_path / "tried").exists()
@@ -118,7 +118,7 @@ async def test_a_port_that_was_taken_is_tried_again_with_another(tmp_path):
 async def test_a_start_without_progress_is_stopped_and_told(tmp_path):
     hurried = Timeouts(ready_s=0.6, term_s=5)
     with pytest.raises(StartError) as caught:
-        await start(stand_in("--mode", "silent"), tmp_path, hurried)
+        await start(stand_in("--acting", "silent"), tmp_path, hurried)
     assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
     assert "no progress" in str(caught.value)
 
@@ -126,7 +126,7 @@ async def test_a_start_without_progress_is_stopped_and_told(tmp_path):
 async def test_saying_the_same_again_and_again_is_no_progress(tmp_path):
     hurried = Timeouts(ready_s=1.0, term_s=1)
     with pytest.raises(StartError, match="no progress"):
-        await start(stand_in("--mode", "repeats"), tmp_path, hurried)
+        await start(stand_in("--acting", "repeats"), tmp_path, hurried)
 
 
 def test_what_is_said_anew():
@@ -154,7 +154,7 @@ async def test_gpus_that_spin_end_a_start_long_before_its_time(tmp_path, monkeyp
     monkeypatch.setattr(spinning, "HANG_S", 0.3)
     monkeypatch.setattr(hang, "LEAST_S", 0.1)
     with pytest.raises(StartError) as caught:
-        await start(stand_in("--mode", "silent", gpus=1), tmp_path)
+        await start(stand_in("--acting", "silent", gpus=1), tmp_path)
     assert caught.value.failure_class is FailureClass.GPU_SPIN_HANG
     assert "GPUs spun" in str(caught.value)
     assert "NCCL_P2P" in caught.value.hint
@@ -167,14 +167,14 @@ async def test_gpus_at_work_are_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(hang, "LEAST_S", 0.1)
     with pytest.raises(StartError) as caught:
         await start(
-            stand_in("--mode", "silent", gpus=1), tmp_path, Timeouts(ready_s=0.6, term_s=5)
+            stand_in("--acting", "silent", gpus=1), tmp_path, Timeouts(ready_s=0.6, term_s=5)
         )
     assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
 
 
 async def test_gpu_memory_that_does_not_come_back_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "visible_gpus", lambda *_a, **_k: (0,))
-    monkeypatch.setattr(running, "MEMORY_BACK_S", 0.05)
+    monkeypatch.setattr(ending, "MEMORY_BACK_S", 0.05)
     held = [1.0 * 2**30]
     monkeypatch.setattr(gpu, "read_gpu", lambda _i: [("memory_used_bytes", held[0])])
     server = await start(stand_in(gpus=1), tmp_path)
@@ -188,19 +188,19 @@ async def test_gpu_memory_that_does_not_come_back_is_an_error(tmp_path, monkeypa
 
 async def test_a_refused_generation_is_told_at_once(tmp_path):
     with pytest.raises(StartError, match=r"does not generate: .*this model does not generate"):
-        await start(stand_in("--mode", "refuses"), tmp_path)
+        await start(stand_in("--acting", "refuses"), tmp_path)
 
 
 async def test_a_server_that_is_still_warming_up_is_waited_for(tmp_path):
     said = []
-    server = await start(stand_in("--mode", "warming"), tmp_path, on_progress=said.append)
+    server = await start(stand_in("--acting", "warming"), tmp_path, on_progress=said.append)
     await server.stop()
     assert server.exited() is not None
 
 
 async def test_giving_up_a_start_leaves_no_process(tmp_path):
     task = asyncio.create_task(
-        start(stand_in("--state", str(tmp_path), "--mode", "silent"), tmp_path)
+        start(stand_in("--state", str(tmp_path), "--acting", "silent"), tmp_path)
     )
     await until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
     task.cancel()
@@ -210,7 +210,7 @@ async def test_giving_up_a_start_leaves_no_process(tmp_path):
 
 
 async def test_a_crash_while_running_is_seen(tmp_path):
-    server = await start(stand_in("--state", str(tmp_path), "--mode", "dies-later"), tmp_path)
+    server = await start(stand_in("--state", str(tmp_path), "--acting", "dies-later"), tmp_path)
     await until(lambda: server.exited() is not None)
     assert server.exited() == -11
     with pytest.raises(ServerError):
@@ -299,7 +299,9 @@ async def test_an_exclusive_server_is_emptied_between_cells_and_never_stopped(tm
 
 
 async def test_what_an_attached_server_refuses_is_a_finding_and_no_failure(tmp_path):
-    running = await start(stand_in("--mode", "admin-key", "--api-key", "open-sesame-7"), tmp_path)
+    running = await start(
+        stand_in("--acting", "admin-key", "--api-key", "open-sesame-7"), tmp_path
+    )
     try:
         arguments = ("--served-model-name", "tiny")
         config = ServerConfig(
@@ -420,6 +422,15 @@ async def test_a_command_that_is_not_there_says_so(tmp_path):
     config = ServerConfig(arguments=(), command=("no-such-program",), launcher="local")
     with pytest.raises(ServerError, match="No such file or directory: no-such-program"):
         await start(config, tmp_path)
+
+
+async def test_a_command_that_lets_go_of_its_server_is_told_what_it_needs(tmp_path):
+    config = ServerConfig(
+        arguments=(), command=("sh", "-c", "sleep 60 & exit 0", "sh"), launcher="local"
+    )
+    with pytest.raises(StartError, match="exit status 0 before it was ready") as caught:
+        await start(config, tmp_path)
+    assert "kind: template" in caught.value.hint
 
 
 async def test_a_port_of_ones_own_is_refused(tmp_path):

@@ -115,7 +115,7 @@ async def test_a_wrapper_that_drops_the_environment_is_found_out(tmp_path, docke
 async def test_what_detaches_and_ignores_term_is_ended_all_the_same(tmp_path, docker):
     docker(WEAK_STOP="1")
     hurried = Timeouts(ready_s=20, request_s=20, term_s=0.3)
-    server = await launched(tmp_path, DOCKER, "--mode ignores-term", timeouts=hurried)
+    server = await launched(tmp_path, DOCKER, "--acting ignores-term", timeouts=hurried)
     assert len(stand_ins(tmp_path)) == 1
     await server.stop()
     assert stand_ins(tmp_path) == []
@@ -133,7 +133,7 @@ async def test_a_container_that_dies_is_noticed(tmp_path, docker):
 async def test_a_start_that_fails_in_a_container_is_told_and_cleared_up(tmp_path, docker):
     folder = docker()
     with pytest.raises(StartError) as caught:
-        await launched(tmp_path, DOCKER, "--mode oom")
+        await launched(tmp_path, DOCKER, "--acting oom")
     assert caught.value.failure_class is FailureClass.CUDA_OOM
     assert (folder / "removed").exists()
 
@@ -142,7 +142,7 @@ async def test_a_container_without_progress_is_stopped_and_told(tmp_path, docker
     folder = docker()
     hurried = Timeouts(ready_s=1.5, term_s=1)
     with pytest.raises(StartError, match="no progress") as caught:
-        await launched(tmp_path, DOCKER, "--mode silent", timeouts=hurried)
+        await launched(tmp_path, DOCKER, "--acting silent", timeouts=hurried)
     assert caught.value.failure_class is FailureClass.HANG_IN_GRAPH_CAPTURE
     assert (folder / "removed").exists()
 
@@ -194,8 +194,10 @@ async def test_a_server_that_no_command_ends_is_an_error(tmp_path, docker, monke
     }
     hurried = Timeouts(ready_s=20, request_s=20, term_s=0.2)
     server = await launched(tmp_path, launcher, timeouts=hurried)
-    with pytest.raises(ServerError, match="would not end"):
+    with pytest.raises(ServerError, match="would not end") as told:
         await server.stop()
+    assert "end it by hand, its log has what `stop`" in told.value.hint
+    assert ": true. The next start" in told.value.hint  # its force_stop
     assert server.exited() == STILL_ALIVE
     for process in stand_ins(tmp_path):
         process.kill()
@@ -234,7 +236,7 @@ async def test_a_server_is_started_and_ended_over_ssh(tmp_path, sshd):
 
 
 async def test_a_killed_ssh_does_not_leave_its_server_behind(tmp_path, sshd):
-    server = await launched(tmp_path, sshd.launcher, "--mode ignores-term")
+    server = await launched(tmp_path, sshd.launcher, "--acting ignores-term")
     keeper = psutil.Process(server.pid)
     (client,) = (one for one in keeper.children() if "-L" in one.cmdline())
     client.kill()

@@ -60,6 +60,7 @@ def test_what_is_known_of_sglang(case):
         assert found.rule == case["rule"]
         assert found.reason.endswith(".")
         assert found.fix.endswith(".")
+        assert found.late == ("late" in case)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,24 @@ def test_c12_more_running_requests_than_half_the_cache_are_told():
     assert "only 100 will run" in advice.text
 
 
+def test_c13_eagles_chains_keep_mixed_chunk():
+    assert "C13" not in rules_told(effective(f"{CHAIN} --enable-mixed-chunk"))
+    assert "C13" in rules_told(effective("--speculative-algorithm NGRAM --enable-mixed-chunk"))
+
+
+def test_c24_whether_a_target_brings_a_dspark_draft_may_not_be_known():
+    [advice] = [a for a in effective("--speculative-algorithm DSPARK").advice if a.rule == "C24"]
+    assert "unless the target has one beside it" in advice.text
+    assert not advice.refused
+
+
+def test_c42_hisparse_does_not_adapt():
+    line = f"{CHAIN} --enable-hisparse --speculative-adaptive"
+    found = effective_speculative(parse_arguments(line.split()), Known(version=SUPPORTED))
+    assert isinstance(found, Rejection)
+    assert (found.rule, "adaptive" in found.reason) == ("C42", True)
+
+
 @pytest.mark.parametrize(
     ("version", "backend", "rejected"),
     [
@@ -169,6 +188,21 @@ def test_c8_and_c9_advise_to_pin_the_backend():
     assert "C8" in rules_told(effective(tree, known))
     assert "C9" in rules_told(effective(EAGLE3, known))
     assert not {"C8", "C9"} & rules_told(effective(f"{tree} --attention-backend triton", known))
+
+
+@pytest.mark.parametrize("architecture", ["Gemma4AssistantForCausalLM"])
+@pytest.mark.parametrize("algorithm", ["NEXTN", "EAGLE", "EAGLE3"])
+def test_algorithm_of_a_gemma_4_assistant(architecture, algorithm):
+    known = Known(version=SUPPORTED, draft=model_facts({"architectures": [architecture]}))
+    line = CHAIN.replace("EAGLE3", algorithm)
+    if algorithm == "EAGLE3":
+        found = effective_speculative(parse_arguments(line.split()), known)
+        assert isinstance(found, Rejection)
+        assert (found.rule, found.fix) == ("algorithm", "Take NEXTN.")
+        return
+    found = effective(f"{line} --enable-mixed-chunk", known)
+    assert found.algorithm == "FROZEN_KV_MTP"
+    assert {"algorithm", "C10", "C13"} <= rules_told(found)
 
 
 def test_c39_deepseek_v4_takes_chains_that_are_asked_for():

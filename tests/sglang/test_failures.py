@@ -262,3 +262,71 @@ def test_the_cause_heads_and_not_dockers_advice(ending):
     cause = "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock."
     lines = [cause] if ending is None else [cause, "", ending, "See 'docker run --help'."]
     assert find_end(lines, 125).line == cause
+
+
+TOLD = [
+    ("cuda_oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ("host_oom", "Killed"),
+    ("host_oom", "MemoryError"),
+    ("port_in_use", "OSError: [Errno 98] Address already in use"),
+    ("port_in_use", "ValueError: port_base at 31234 is not available in 60 seconds."),
+    ("nccl_port_in_use", "ValueError: nccl_port at 31234 is not available in 60 seconds."),
+    ("nccl_port_in_use", "ValueError: dist_init_port at 31234 is not available in 30 seconds."),
+    ("bad_spec_args", "RuntimeError: selected index k out of range"),
+    ("cuda_illegal_access", "torch.AcceleratorError: cudaErrorIllegalAddress"),
+    (
+        "cuda_illegal_access",
+        '/aten/native/cuda/IndexKernel.cu:16: thread: [4,0,0] Assertion `ind >=0 && "x"` failed.',
+    ),
+    ("exception", "KeyError: 'x'"),
+    ("child_died", "Fatal Python error: Segmentation fault"),
+]
+
+
+@pytest.mark.parametrize(("expected", "line"), TOLD)
+@pytest.mark.parametrize(
+    "carrier",
+    [
+        "",
+        "sglang-1  | ",
+        "2026-08-15T05:37:25.1Z stderr F ",
+        "[rank3]: ",
+        "12: ",
+        "\x1b[31m",
+        "Sep  5 10:00:00 gpu-7 sglang[4711]: ",
+    ],
+)
+def test_a_failure_is_told_through_whatever_carries_the_log(expected, line, carrier):
+    died = "Received sigquit from a child process. It usually means the child failed."
+    failure = find_failure([f"{carrier}{line}\x1b[0m\r\n", carrier + died])
+    assert failure is not None
+    assert failure.failure_class == expected
+    assert failure.line == line
+
+
+@given(st.permutations([line for _, line in TOLD[:4]]), st.integers(1, 8))
+@settings(deadline=None, max_examples=20)
+def test_ranks_that_repeat_a_failure_in_any_order_change_nothing(lines, ranks):
+    repeated = [f"[2026-01-01 00:00:00 TP{r}] {line}" for line in lines for r in range(ranks)]
+    assert classify_start(repeated, exit_code=1, silent_s=0) == "cuda_oom"
+
+
+WAITING = (
+    "port 31234 is in use. Waiting for 3 seconds for nccl_port to be available. nccl_port at "
+    "31234 is not available"
+)
+
+
+def test_waiting_for_a_port_is_no_failure_unless_nothing_else_is_told():
+    assert classify_start([WAITING], exit_code=1, silent_s=0) == "nccl_port_in_use"
+    assert classify_start([WAITING, "KeyError: 1"], exit_code=1, silent_s=0) == "exception"
+    assert classify_start([WAITING, READY_TEXT], exit_code=None, silent_s=0) == "ready"
+
+
+def test_batch_lines_of_a_long_log_tell_no_failure():
+    batch = "[2026-01-01 00:00:00] Decode batch, #running-req: 1, #queue-req: 0"
+    assert find_failure([batch] * 3) is None
+    interleaved = f"{batch}RuntimeError: CUDA error: out of memory"
+    failure = find_failure([batch, interleaved, batch])
+    assert failure is not None
+    assert failure.failure_class is FailureClass.CUDA_OOM

@@ -181,7 +181,7 @@ def test_ranks_that_wrote_into_one_line_are_told_apart():
 )
 def test_prefixes(text, time, ranks):
     prefix = parse_prefix(text)
-    assert (prefix.time_text, prefix.ranks) == (time, ranks)
+    assert (prefix.time_text, prefix.ranks) == (time, (*ranks, None, None))
 
 
 def test_colours_are_no_part_of_a_line():
@@ -252,3 +252,108 @@ def test_no_text_breaks_the_parser(text):
 def test_numbers_beyond_measure_break_nothing(line, number):
     parsed = parse_batch_line(line.replace("{}", number))
     assert parsed is None or parsed.running_ct in {None, 3}
+
+
+OTHER = FULL.replace("DP2 TP1", "DP3 TP0").replace("186,", "99,").replace("178.86", "55.00")
+
+
+@given(st.integers(FULL.index("#token"), len(FULL)))
+@settings(deadline=None, max_examples=60)
+def test_a_rank_that_writes_into_anothers_line_loses_nothing(place):
+    lines = [FULL[:place] + OTHER, FULL[place:]]
+    whole = [b for b in parse_batch_lines(lines) if b.prefix.dp_rank == 3]
+    assert whole == [parse_batch_line(OTHER)]
+    for cut in parse_batch_lines(lines):
+        assert isinstance(cut, DecodeLine)
+        if cut.prefix.dp_rank != 3:
+            assert cut.kv_tok in {None, 186}
+            assert cut.gen_tok_per_s in {None, 178.86}
+
+
+@pytest.mark.parametrize("end", [", ", "", "\r\n"])
+def test_lines_without_a_date_that_share_a_line_are_told_apart(end):
+    bare, other = (text.partition("] ")[2].removesuffix(", ") for text in (FULL, OTHER))
+    first, second = parse_batch_lines([bare + end + other])
+    assert isinstance(first, DecodeLine)
+    assert isinstance(second, DecodeLine)
+    assert (first.kv_tok, first.queue_ct, second.kv_tok, second.queue_ct) == (186, 0, 99, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "value"),
+    [
+        ("token usage: 5%", "token_usage", 0.05),
+        ("token usage: 5.00%", "token_usage", 0.05),
+        ("#token: 37,217", "kv_tok", 37217),
+        ("#token: 1,037,217", "kv_tok", 1037217),
+        ("#token: -3", "kv_tok", None),
+        ("accept len: nan", "accept_len_tok", None),
+        ("gen throughput (token/s): inf", "gen_tok_per_s", None),
+        ("#queue-req: 4)", "queue_ct", 4),
+    ],
+)
+def test_values_in_another_unit_or_none(written, field, value):
+    name = written.partition(":")[0]
+    old = next(part for part in FULL.split(", ") if name in part).partition("Decode batch. ")
+    line = parse_batch_line(FULL.replace(old[2] or old[0], written))
+    assert isinstance(line, DecodeLine)
+    assert getattr(line, field) == value
+    assert not line.is_truncated
+
+
+def test_a_log_of_json_and_tabs_between_fields():
+    message = FULL.partition("] ")[2].removesuffix(", ")
+    for text in (f'{{"time": "x", "message": "{message}"}}', message.replace(", ", ",\t")):
+        line = parse_batch_line(text)
+        assert isinstance(line, DecodeLine)
+        assert (line.kv_tok, line.gen_tok_per_s, line.queue_ct) == (186, 178.86, 0)
+        assert not line.is_truncated
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "[2026-04-05 20:02:51] Receive: obj=GenerateReqInput(text='",
+        "[2026-04-05 20:02:51] Finish: obj=",
+        '[2026-04-05 20:02:51] INFO:     127.0.0.1 - "POST /',
+    ],
+)
+def test_what_a_logged_request_quotes_is_no_line_of_the_server(head):
+    message = FULL.partition("] ")[2]
+    assert parse_batch_lines([head + message + "'"]) == []
+    assert parse_batch_lines([head + message.partition("batch.")[2] + "'"]) == []
+
+
+def test_ranks_of_every_kind():
+    prefix = parse_prefix("[2026-04-05 20:02:51 DP0 PP1 ATTN_CP2 MOE_DP3 TP4 EP5] x")
+    assert (prefix.dp_rank, prefix.pp_rank, prefix.cp_rank) == (0, 1, 2)
+    assert (prefix.moe_dp_rank, prefix.tp_rank, prefix.ep_rank) == (3, 4, 5)
+    assert prefix.ranks == (0, 1, 4, 5, 2, 3)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.decimals(0, 1, places=2),
+    st.decimals(1, 9, places=2) | st.none(),
+    st.sampled_from(["cuda", "cpu", "npu", "musa"]),
+    st.booleans(),
+    st.sampled_from(["Decode batch, ", "Decode batch. ", "Decode batch [7], "]),
+    st.permutations(range(6)),
+)
+@settings(deadline=None, max_examples=60)
+def test_fields_in_any_order_and_form(tokens, usage, length, kind, graph, head, order):
+    fields = [
+        "#running-req: 3",
+        f"#token: {tokens}",
+        f"token usage: {usage}",
+        "#unknown-thing: 5" if length is None else f"accept len: {length}",
+        f"{kind} graph: {graph}",
+        "gen throughput (token/s): 12.50",
+    ]
+    text = head + ", ".join(fields[i] for i in order) + ", #queue-req: 1"
+    line = parse_batch_line(text)
+    assert isinstance(line, DecodeLine)
+    assert (line.running_ct, line.kv_tok, line.cuda_graph) == (3, tokens, graph)
+    assert line.token_usage == float(usage)
+    assert line.accept_len_tok == (None if length is None else float(length))
+    assert not line.is_truncated

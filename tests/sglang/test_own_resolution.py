@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -177,6 +179,45 @@ def test_what_it_takes_and_the_rules_would_not_is_told():
     told = judged(steps_alone, taken).disagreements[0]
     assert told.startswith("the rules reject")
     assert told.endswith("(rule C1, docs/arguments.md)")
+
+
+DRAFTING = "--speculative-num-steps 2 --speculative-eagle-topk"
+LAB_MODELS = Path(__file__).parents[1] / "lab" / "models"
+LAB_CHAIN = [
+    *("--model-path", str(LAB_MODELS / "tiny-llama"), "--speculative-algorithm", "EAGLE3"),
+    *("--speculative-draft-model-path", str(LAB_MODELS / "tiny-eagle3")),
+    *("--max-running-requests", "64"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "resolved", "rule"),
+    [
+        (f"{DRAFTING} 2 --speculative-num-draft-tokens 8", {}, "tree"),
+        ("--speculative-adaptive --device cpu", {}, "adaptive-cpu"),
+        ("--speculative-adaptive", {"device": "cpu"}, "adaptive-cpu"),
+        (f"{DRAFTING} 1", {"attention_backend": "torch_native"}, "C33"),
+        (f"{DRAFTING} 1", {"decode_attention_backend": "trtllm_mla"}, "C33"),
+    ],
+)
+def test_what_fails_once_it_has_loaded_is_refused_though_it_takes_it(arguments, resolved, rule):
+    own = OwnResolution(version="0.5.23", resolved=resolved)
+    found = judged([*LAB_CHAIN, *arguments.split()], own)
+    assert found.refusal.startswith("SGLang 0.5.23 takes its arguments, and fails with them later")
+    assert found.refusal.endswith(f"(rule {rule}, docs/arguments.md)")
+    assert found.fix.startswith("Give ")
+    assert found.disagreements == ()
+    other = judged([*LAB_CHAIN, *arguments.split()], replace(own, version="0.6.0"))
+    assert other.refusal is None  # nothing is known of it: the start decides
+    assert all(f"(rule {rule}," in told for told in other.disagreements)
+    assert len(other.disagreements) == (rule == "tree")  # which holds whatever the version
+
+
+def test_what_it_settles_itself_keeps_a_launch_that_works():
+    resolved = {"attention_backend": "flashinfer", "speculative_num_steps": 5, "page_size": 1}
+    resolved |= {"speculative_eagle_topk": 4, "speculative_num_draft_tokens": 8}
+    own = OwnResolution(version="0.5.23", resolved=resolved | {"context_length": None})
+    assert judged(LAB_CHAIN, own) == Judgement()
 
 
 def test_nobody_asked_is_no_judgement():

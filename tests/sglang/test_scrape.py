@@ -178,3 +178,80 @@ def test_a_label_that_is_no_rank_is_none(rank):
     text = f'sglang:num_running_reqs{{dp_rank="{rank}",tp_rank="{rank}"}} 3\n'
     [reading] = readings(text)
     assert (reading.rank, reading.value) == (None, 3.0)
+
+
+def test_a_total_beside_its_priorities_is_not_added_to_them():
+    """With priorities a gauge has its total under no priority; a counter has no total."""
+    text = "".join(
+        f'sglang:{name}{{priority="{priority}",tp_rank="0"}} {value}\n'
+        for name in ("num_running_reqs", "num_queue_reqs", "generation_tokens_total")
+        for priority, value in (("", 5), ("1", 3), ("2", 2))
+    )
+    assert by_name(text) == {
+        ("sglang:num_running_reqs", None): 5,
+        ("sglang:num_queue_reqs", None): 5,
+        ("sglang:generation_tokens_total", None): 10,
+    }
+
+
+@given(
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=4),
+    st.integers(1, 8),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+)
+@settings(deadline=None, max_examples=40)
+def test_every_data_parallel_rank_counts_once(counts, tensor_ranks, has_priorities, end):
+    """Whatever the schedulers that repeat it, its priorities and the lines' ends."""
+    parts = [("", 1), ("7", 1)] if has_priorities else [("", 1)]
+    text = "\ufeff" + "".join(
+        f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{dp * tensor_ranks + tp}",'
+        f'priority="{priority}"}} {count}{end}'
+        for dp, count in enumerate(counts)
+        for tp in range(tensor_ranks)
+        for priority, _ in parts
+    )
+    assert by_name(text) == {
+        ("sglang:num_running_reqs", dp): float(count) for dp, count in enumerate(counts)
+    }
+
+
+def test_lines_end_with_newlines_alone():
+    text = 'sglang:gen_throughput{model="a\u2028b\x85c"} 5\n'
+    assert by_name("\ufeff" + text) == {("sglang:gen_throughput", None): 5}
+    assert by_name("  " + text.replace(" 5", "\t5")) == {("sglang:gen_throughput", None): 5}
+
+
+def test_a_counter_below_zero_is_no_value():
+    assert by_name("sglang:generation_tokens_total -5\n") == {
+        ("sglang:generation_tokens_total", None): None
+    }
+    assert delta("x_total", before="x_total -5\n", after="x_total 5\n") is None
+
+
+def test_time_in_the_queue_is_read_from_its_histogram():
+    assert by_name('sglang:queue_time_seconds_sum{tp_rank="0"} 4.5\n') == {
+        ("sglang:queue_time_seconds_sum", None): 4.5
+    }
+
+
+def test_a_counter_that_schedulers_repeat_rises_once():
+    before, after = (
+        "".join(
+            f'x_total{{dp_rank="{dp}",tp_rank="{tp}",mode="{mode}"}} {value}\n'
+            for dp in range(2)
+            for tp in (2 * dp, 2 * dp + 1)
+            for mode in ("a", "b")
+        )
+        for value in (10, 15)
+    )
+    assert delta("x_total", before=before, after=after) == 4 * 5
+
+
+def test_one_label_set_that_comes_twice_is_added_up():
+    """As from a router that passes on two workers without saying whose a line is."""
+    before, after = (
+        'x_total{a="b"} 1\nx_total{a="b"} 2\n',
+        'x_total{a="b"} 4\nx_total{a="b"} 7\n',
+    )
+    assert delta("x_total", before=before, after=after) == 8

@@ -258,3 +258,20 @@ def test_numbers_beyond_measure_break_nothing(line, number):
     parse_start_line(text)
     start_phase(text)
     start_times([text.replace("end", "begin"), text])
+
+
+def test_weights_that_are_committed_after_the_capture_tell_their_time():
+    line = parse_start_line(
+        "[2026-01-01 00:00:09 TP0] Load weight end. Committed real weights after CUDA graph "
+        "capture in 12.50 s (capture overlap window 3.00 s, startup overlap total 15.50 s)"
+    )
+    assert isinstance(line, LoadLine)
+    assert (line.stage, line.elapsed_s, line.prefix.tp_rank) == ("end", 12.5, 0)
+
+
+def test_start_lines_are_read_through_colours_and_carriers():
+    line = "Capture target verify CUDA graph end. bs=[1, 2], elapsed=7.23 s, mem usage=1.20 GB"
+    plain = parse_start_line(line)
+    assert isinstance(plain, CaptureLine)
+    assert parse_start_line(f"sglang-1  | \x1b[32m{line}\x1b[0m\r\n") == plain
+    assert meaningful_lines([f"sglang-1  | \x1b[32m{line}\x1b[0m"], 1) == [line]

@@ -259,6 +259,19 @@ def test_a_key_is_asked_for_when_one_is_set(launch):
         assert "hush" not in server.log_path.read_text()
 
 
+def test_an_admin_key_alone_lets_abort_and_flush(launch):
+    with launch("--api-key", "hush", "--admin-api-key", "hush-hush") as server:
+
+        def status(path, key):
+            connection = server.connect()
+            connection.request("POST", path, headers={"Authorization": f"Bearer {key}"})
+            return connection.getresponse().status
+
+        assert status("/flush_cache", "hush") == 401
+        assert status("/flush_cache", "hush-hush") == 200
+        assert status("/generate", "hush-hush") == 401
+
+
 def test_requests_on_one_connection_are_answered_in_order(plain):
     connection = plain.connect()
     for at in range(3):

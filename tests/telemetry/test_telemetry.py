@@ -161,7 +161,8 @@ async def test_a_reading_that_breaks_ends_only_itself(monkeypatch):
     monkeypatch.setattr(gpu, "read_gpu", breaks)
     async with serving(counting) as url, telemetry.watch(url, gpus=(0,)) as points:
         await asyncio.sleep(0.05)
-    assert "driver gone" in points.missing_reason
+    assert "driver gone" in points.gpu_missing_reason
+    assert points.missing_reason is None
     assert values(points, "sglang:generation_tokens_total")
 
 

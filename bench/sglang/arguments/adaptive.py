@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.sglang.arguments.graphs import are_graphs_off
 from bench.sglang.arguments.known import read_json
 
 if TYPE_CHECKING:
@@ -98,6 +99,21 @@ def _unsupported(work: Working) -> str | None:
         (work.flag("enable_pdmux"), "pdmux cannot adapt"),
     )
     return next((text for holds, text in reasons if holds), None)
+
+
+def check_adaptive_graphs(work: Working) -> None:
+    """On a CPU adaptive speculation cannot have the graphs it wants of each number of steps."""
+    if not is_adaptive(work) or not work.is_cpu or are_graphs_off(work.asked):
+        return
+    # A file that cannot be read ends the start before that.
+    if candidate_steps(work.text("speculative_adaptive_config")) is not None:
+        work.refuse(
+            "adaptive-cpu",
+            "adaptive speculation captures graphs for each number of steps, which a CPU has not: "
+            "SGLang fails after loading, with a NotImplementedError.",
+            "Give --disable-cuda-graph in server.arguments, for every arm alike.",
+            late=True,
+        )
 
 
 def candidate_steps(config_path: str | None) -> tuple[int, ...] | None:

@@ -282,6 +282,7 @@ def check_draft_backend(work: Working) -> None:
             f"the draft would run on {backend}, which has no draft backend: SGLang fails after "
             "loading.",
             f"Give {give}, for example triton.",
+            late=True,
         )
     own = work.text("speculative_draft_model_path") == work.text("model_path")
     draft = work.known.target if own else work.known.draft
@@ -292,6 +293,7 @@ def check_draft_backend(work: Working) -> None:
             f"the draft has heads of its own (MHA) and would run on {backend}, which is for MLA: "
             "SGLang fails after loading.",
             f"Give {give} flashinfer (or fa3, triton, trtllm_mha).",
+            late=True,
         )
     if attention == "mla" and backend in {"flashmla", "flashinfer"} and topk and topk > 1:
         work.refuse(
@@ -299,4 +301,5 @@ def check_draft_backend(work: Working) -> None:
             f"topk {topk} for an MLA draft on {backend}, which drafts chains only: SGLang fails "
             "after loading.",
             f"Give --speculative-eagle-topk 1, or another {give}.",
+            late=True,
         )

@@ -131,6 +131,7 @@ def _draft(work: Working) -> None:
             f"no draft model is named, and {architecture} has no draft layer of its own: SGLang "
             "loads the target as its draft and fails.",
             "Give --speculative-draft-model-path (a scenario's draft); NGRAM needs none.",
+            late=True,
         )
     elif architecture not in _REWRITTEN:
         work.advise(
@@ -193,6 +194,7 @@ def _draft_tokens(work: Working) -> None:
             f"--speculative-eagle-topk {topk} is given without --speculative-num-draft-tokens: "
             "SGLang fails with a TypeError, after loading.",
             "Give --speculative-num-draft-tokens as well.",
+            late=True,
         )
         return
     capacity = tree_capacity_tok(steps, topk)
@@ -203,6 +205,7 @@ def _draft_tokens(work: Working) -> None:
             f"and topk {topk} has: 1 + topk + (steps - 1) * topk^2 = {capacity}. SGLang fails at "
             "its first draft, after loading.",
             f"Give at most {capacity}, or more steps or a larger topk.",
+            late=True,
         )
 
 
@@ -225,4 +228,5 @@ def _vocabulary(work: Working) -> None:
             f"the draft has {draft.vocab_size} tokens, the target {target.vocab_size}: SGLang "
             "fails after loading.",
             "Take a draft of the target's family with the same vocabulary.",
+            late=True,
         )

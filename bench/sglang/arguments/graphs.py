@@ -55,6 +55,14 @@ def generated_batch_sizes(most: int, *, speculative: bool) -> tuple[int, ...]:
     return tuple(sorted({*(size for size in sizes if size < most), most}))
 
 
+def are_graphs_off(asked: Mapping[str, AskedValue]) -> bool:
+    """Whether decoding without CUDA graphs is asked for."""
+    given = _config(asked).get("backend", asked_text(asked, "cuda_graph_backend_decode"))
+    return given == "disabled" or any(
+        asked.get(dest) is True for dest in ("disable_cuda_graph", "disable_decode_cuda_graph")
+    )
+
+
 def graph_batch_sizes(
     asked: Mapping[str, AskedValue], effective: EffectiveSpeculative, *, default_most: int
 ) -> tuple[int, ...]:
@@ -65,12 +73,9 @@ def graph_batch_sizes(
         effective: What became of it.
         default_most: The largest batch that the GPUs' memory allows by default.
     """
-    config = _config(asked)
-    is_off = config.get("backend", asked_text(asked, "cuda_graph_backend_decode")) == "disabled"
-    if is_off or any(
-        asked.get(dest) is True for dest in ("disable_cuda_graph", "disable_decode_cuda_graph")
-    ):
+    if are_graphs_off(asked):
         return ()
+    config = _config(asked)
     given = config.get("bs", asked.get("cuda_graph_bs_decode"))
     if isinstance(given, list):
         numbers = (whole_number(str(size)) for size in given)

@@ -86,6 +86,7 @@ def _breadths(work: Working, most: int) -> None:
                 "C17",
                 f"NGRAM with {what}: SGLang fails after loading.",
                 "Give breadths from 1 on, the largest not below the least, and a depth from 2 on.",
+                late=True,
             )
 
 

@@ -44,12 +44,15 @@ class Advice:
         text: What was asked and what the server does with it.
         fix: What to write instead.
         refused: Whether SGLang of the supported version would not start with it.
+        late: Whether that shows only once models are loaded, so that SGLang's own resolution does
+            not tell of it.
     """
 
     rule: str
     text: str
     fix: str
     refused: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +63,14 @@ class Rejection:
         rule: Which rule says so (`bench.sglang.arguments.RULES`).
         reason: What was asked and what the server does.
         fix: What to write instead.
+        late: Whether that shows only once models are loaded, so that SGLang's own resolution does
+            not tell of it.
     """
 
     rule: str
     reason: str
     fix: str
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

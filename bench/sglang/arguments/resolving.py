@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.sglang.arguments.adaptive import resolve_adaptive
+from bench.sglang.arguments.adaptive import check_adaptive_graphs, resolve_adaptive
 from bench.sglang.arguments.backends import resolve_backends, topk_moves_backend
 from bench.sglang.arguments.block_drafts import resolve_dflash, resolve_dspark
 from bench.sglang.arguments.eagle import DRAFT, TOPK, TRIPLE, resolve_eagle
@@ -111,6 +111,7 @@ def _speculate(work: Working) -> None:
         work.keep(*TRIPLE)
     check_pipeline(work)
     check_modes(work)
+    check_adaptive_graphs(work)
     _spec_v2(work)
     _idle(work)
     check_temperature(work)

@@ -77,6 +77,7 @@ def check_rejection_sampling(work: Working) -> None:
             f"rejection sampling with a draft that has {own} tokens of the target's "
             f"{target.vocab_size}: SGLang fails after loading.",
             leave_out,
+            late=True,
         )
     elif work.algorithm == "EAGLE" and work.given("speculative_token_map"):
         work.refuse(
@@ -84,6 +85,7 @@ def check_rejection_sampling(work: Working) -> None:
             "rejection sampling with a token map, which shortens the draft's vocabulary: SGLang "
             "fails after loading.",
             f"Leave --speculative-token-map out. {leave_out}",
+            late=True,
         )
 
 

@@ -68,6 +68,7 @@ def check_least(work: Working, dest: str, number: int | None, least: int) -> Non
             "number",
             f"{option_of(dest)} {number}: SGLang fails after loading.",
             f"Give {least} or more.",
+            late=True,
         )
 
 
@@ -263,4 +264,5 @@ def check_context(work: Working) -> None:
             f"the draft is made for contexts of {longest} tokens, the target's is {length}: "
             "SGLang fails after loading.",
             f"Give --context-length {longest} in every arm, or a draft for longer contexts.",
+            late=True,
         )

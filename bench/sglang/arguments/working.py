@@ -123,22 +123,32 @@ class Working:
         """Something to know before the launch."""
         self._advice.append(Advice(rule=rule, text=text, fix=fix))
 
-    def refuse(self, rule: str, reason: str, fix: str) -> None:
+    def refuse(self, rule: str, reason: str, fix: str, *, late: bool = False) -> None:
         """SGLang would not start with this: raises where that is certain, else advises.
 
         It is certain on the supported version, and for rules that do not depend on one.
+
+        Args:
+            rule: Which rule says so.
+            reason: What was asked and what the server does.
+            fix: What to write instead.
+            late: Whether it fails only once models are loaded.
         """
         if self.known.is_supported or RULES_BY_ID[rule].always:
-            self.reject(rule, reason, fix)
+            self.reject(rule, reason, fix, late=late)
         self._advice.append(
             Advice(
-                rule=rule, text=f"SGLang {SUPPORTED} refuses this: {reason}", fix=fix, refused=True
+                rule=rule,
+                text=f"SGLang {SUPPORTED} refuses this: {reason}",
+                fix=fix,
+                refused=True,
+                late=late,
             )
         )
 
-    def reject(self, rule: str, reason: str, fix: str) -> NoReturn:
+    def reject(self, rule: str, reason: str, fix: str, *, late: bool = False) -> NoReturn:
         """SGLang would not start with this, whatever its version."""
-        raise Refused(Rejection(rule=rule, reason=reason, fix=fix))
+        raise Refused(Rejection(rule=rule, reason=reason, fix=fix, late=late))
 
     def result(self) -> EffectiveSpeculative:
         """What it has all become."""

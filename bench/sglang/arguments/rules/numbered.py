@@ -1,38 +1,12 @@
-"""The rules, a row each: what SGLang 0.5.23 does with an argument, where, and what we do.
-
-C1 to C44 are numbered as in docs/arguments.md, which shows this table. Source files lie below
-`sglang/srt/`; `spec` is `arg_groups/speculative_hook.py`.
-"""
+"""C1 to C44, numbered as in docs/arguments.md."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from bench.sglang.arguments.rules.rule import Rule
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One thing that SGLang does with arguments.
-
-    Attributes:
-        id: `C1` to `C44`, or a name.
-        source: The files of SGLang it was read from.
-        asked: The arguments it is about.
-        server: What SGLang does.
-        ours: What we do: reject, change (say what becomes of it), advise, or check after the
-            start.
-        always: Whether it holds on versions that are not known here: then it rejects there too.
-    """
-
-    id: str
-    source: str = "spec"
-    asked: str
-    server: str
-    ours: str
-    always: bool = False
-
-
-RULES: Final = (
+NUMBERED: Final = (
     Rule(
         id="C1",
         asked="EAGLE family: steps without topk",
@@ -341,74 +315,4 @@ RULES: Final = (
         server="decodes without graphs (captured sizes are finer with speculation)",
         ours="advise",
     ),
-    Rule(
-        id="tree",
-        source="speculative/eagle_utils.py",
-        asked="more draft tokens than 1 + topk + (steps - 1) * topk^2",
-        server="fails at its first draft, after loading",
-        ours="reject",
-        always=True,
-    ),
-    Rule(
-        id="auto",
-        asked="EAGLE family with none of steps, topk and draft tokens",
-        server="5, 4, 8 for LlamaForCausalLM and Grok-1, else 3, 1, 4",
-        ours="change",
-    ),
-    Rule(
-        id="context",
-        source="managers/tokenizer_manager.py, managers/utils.py",
-        asked="prompt and answer longer than the context less what EAGLE keeps for drafts, "
-        "max(topk * steps, draft tokens)",
-        server="refuses every request",
-        ours="reject",
-        always=True,
-    ),
-    Rule(
-        id="algorithm",
-        source="speculative/spec_info.py",
-        asked="an algorithm that SGLang has not of its own",
-        server="ValueError unless a plug-in registers it",
-        ours="advise",
-    ),
-    Rule(
-        id="name",
-        source="server_args.py",
-        asked="an option that there is not, or a shortened one that could be several",
-        server="ends with exit status 2",
-        ours="reject",
-    ),
-    Rule(
-        id="number",
-        source="arg_groups/fields/",
-        asked="an option that wants a number and is given none; fewer than one step, branch, "
-        "draft token or running request where these count",
-        server="ends with exit status 2, or fails once it has loaded",
-        ours="reject",
-        always=True,
-    ),
-    Rule(
-        id="value",
-        source="server_args.py, arg_groups/arg_utils.py",
-        asked="a flag with a value, an option without one, a choice that there is not, JSON that "
-        "is none, a word that belongs to no option",
-        server="ends with exit status 2",
-        ours="reject",
-    ),
-    Rule(
-        id="idle",
-        asked="speculative arguments that the algorithm does not read",
-        server="ignores them",
-        ours="advise; such arms are alike",
-    ),
-    Rule(
-        id="spec-v2",
-        source="sgl-project/sglang#13352, #14077",
-        asked="SGLANG_ENABLE_SPEC_V2 with topk above 1",
-        server="fails with a tensor size mismatch; since 0.5.23 the variable is not read",
-        ours="reject before 0.5.12, advise on 0.5.23",
-    ),
 )
-"""Every rule there is."""
-
-RULES_BY_ID: Final = {rule.id: rule for rule in RULES}
