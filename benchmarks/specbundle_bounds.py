@@ -93,8 +93,8 @@ def print_bounds(cells: Sequence[Cell], targets: Sequence[str]) -> None:
         ("a linear rule fitted to the answers", linear_rule(cells, None)),
         ("the same, each target left out", linear_rule(cells, targets)),
     ):
-        print(f"  {name:42}{lost.mean():6.2f} / {lost.max():.2f}")
+        print(f"  {name:46}{lost.mean():6.2f} / {lost.max():.2f}")
     for within in WITHIN:
         mean, worst = twins_lose(cells, within)
         name = f"at least, cells within {within:.0%} taken for alike"
-        print(f"  {name:42}{mean:6.2f} / {worst:.2f}")
+        print(f"  {name:46}{mean:6.2f} / {worst:.2f}")

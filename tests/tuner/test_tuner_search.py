@@ -19,7 +19,7 @@ from tuner.confirm.final import TWO_FROM
 from tuner.predict import Knowledge, Predictor, Reading, points_of
 from tuner.space import Configuration
 from tuner.sweep import Proposal, Rules, Search
-from tuner.sweep.policy import first_chain, off_of, worth_of_launching
+from tuner.sweep.weighing import first_chain, off_of, worth_of_launching
 
 BY_NAME = {make(0).name: make for make in (*KNOWN, *OTHER)}
 CONFIGURATIONS = (
@@ -342,3 +342,44 @@ def test_a_block_is_whole_when_the_best_stands_beside_a_baseline(blocks, lost, w
     final = FinalPlan(finalists=(3,), baselines=(0,), present=5, blocks=blocks)
     met = {(at, c) for at, block in enumerate(blocks) for c in block}
     assert whole_blocks(final, met - set(lost)) == whole
+
+
+# -------------------------------------------------------------- step counts inside one launch
+
+
+def turns(few, many, gain, sd, level, at=9.0):
+    length = np.log1p(np.cumsum(0.7 ** np.arange(1, 9)))
+    return [
+        replace(
+            reading(place, level + sign * gain / 2, length[steps - 1], at),
+            gain_sd=np.full(2, sd),
+        )
+        for place, steps, sign in ((few, 2, -1), (many, 3, 1))
+    ]
+
+
+@settings(max_examples=15, deadline=None)
+@given(gain=st.floats(-0.05, 0.05), level=st.floats(-1.0, 9.0))
+def test_step_counts_that_took_turns_tell_their_difference_and_nothing_of_their_level(gain, level):
+    search = search_of(12)
+    play(search, lambda c: [4.0, 4.1, 4.2, 4.21, 4.15, 4.1, 4.0][c], noise=0.002)
+    before = search.knowledge
+    concluded = search.conclude()
+    search.compare(turns(2, 3, gain, 0.001, level))
+    after = search.knowledge
+    assert after.difference(3, 2)[0] == pytest.approx(gain, abs=0.006)
+    assert after.difference(3, 2)[1] < before.difference(3, 2)[1]
+    moved = (after.mean[2] + after.mean[3] - before.mean[2] - before.mean[3]) / 2
+    assert abs(moved) < 0.02  # whatever the level was
+    assert search.conclude() == concluded  # the headline rests on launches alone
+
+
+def test_a_vague_comparison_of_step_counts_moves_little():
+    told = []
+    for sd in (0.001, 0.2):
+        search = search_of(12)
+        play(search, lambda c: [4.0, 4.1, 4.2, 4.21, 4.15, 4.1, 4.0][c], noise=0.002)
+        before = search.knowledge.difference(3, 2)[0]
+        search.compare(turns(2, 3, 0.05, sd, 4.0))
+        told.append(abs(search.knowledge.difference(3, 2)[0] - before))
+    assert told[1] < 0.1 * told[0]

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from benchmarks.specbundle import chosen, read_cells
+from benchmarks.specbundle import (
+    GOAL_MEAN,
+    LEFT_OUT,
+    WITH_OTHERS,
+    batch_of,
+    chosen,
+    experience_of,
+    loss,
+    read_cells,
+    records_by_cell,
+)
 from benchmarks.specbundle_bounds import figures, linear_rule, losses, twins_lose
 
 CELLS = read_cells()
@@ -22,14 +32,39 @@ def cell(three=150.0, five=160.0, seven=155.0, trees=(140.0, 130.0)):
 
 def test_the_predictor_finds_the_best_chain_in_nearly_every_cell():
     found = []
-    for (target, _, _), measured in CELLS.items():
-        batch = 1 if target.startswith("Llama-3.1-8B") else 8
+    for key, measured in CELLS.items():
         speeds = {triple: row[0] for triple, row in measured.items() if triple and triple[1] == 1}
-        choice = chosen(measured, batch)
+        choice = chosen(measured, batch_of(key))
         assert choice in speeds
         found.append(speeds[choice] / max(speeds.values()))
     assert np.mean(found) > 0.999
     assert min(found) > 0.99
+
+
+def mean_loss(left_out=None):
+    records = records_by_cell(CELLS)
+    lost = []
+    for key, measured in CELLS.items():
+        told = left_out and experience_of(records, key, LEFT_OUT[left_out])
+        lost.append(loss(measured, chosen(measured, batch_of(key), told)))
+    return np.mean(lost)
+
+
+def test_the_cell_itself_is_never_among_its_experience():
+    records = records_by_cell(CELLS)
+    assert {len(of_cell) for of_cell in records.values()} == {2}
+    for key in CELLS:
+        told = experience_of(records, key, LEFT_OUT[WITH_OTHERS]).records
+        assert len(told) == 2 * (len(CELLS) - 1)
+        assert not set(records[key]) & set(told)
+
+
+def test_the_other_cells_tell_where_trees_win():
+    assert mean_loss(WITH_OTHERS) <= GOAL_MEAN < mean_loss()
+
+
+def test_other_targets_alone_do_no_harm():
+    assert mean_loss("the same, its target left out") <= mean_loss() + 0.005
 
 
 def test_losses_are_against_the_best_of_five():

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from bench.cli.output import Printer, duration, many, print_json
+from tuner.space.large import Counts
 
 if TYPE_CHECKING:
     from tuner.sweep.beginning import Prepared
@@ -31,11 +32,14 @@ def print_space(prepared: Prepared, *, as_json: bool) -> None:
         print_json(_space_json(prepared))
         return
     printer = Printer()
-    raw, legal, distinct = space.raw, space.legal, len(candidates.searched)
+    counts = _counts(prepared)
+    least = "" if counts.is_whole else "at least "
     printer.print_text(
-        f"{ground.loaded.scenario.name}: {many(raw, 'raw point')}, {legal} legal, "
-        f"{many(distinct, 'distinct configuration')}."
+        f"{ground.loaded.scenario.name}: {many(counts.raw, 'raw point')}, {least}{counts.legal} "
+        f"legal, {least}{many(counts.distinct, 'distinct configuration')}."
     )
+    if candidates.large is not None:
+        _print_large(printer, prepared)
     for rule, count, reason in space.illegal:
         printer.print_text(f"  {count} not legal ({rule}): {reason}")
     for why, count in space.aliases:
@@ -65,6 +69,37 @@ def print_space(prepared: Prepared, *, as_json: bool) -> None:
         printer.print_text("The servers would be SIMULATED.")
 
 
+def _counts(prepared: Prepared) -> Counts:
+    """How large the whole space is."""
+    candidates = prepared.candidates
+    if candidates.large is not None:
+        return candidates.large.counts
+    space = candidates.space
+    return Counts(
+        raw=space.raw,
+        looked_at=space.raw,
+        legal=space.legal,
+        distinct=len(candidates.searched),
+    )
+
+
+def _print_large(printer: Printer, prepared: Prepared) -> None:
+    """Print how a space is searched that is not held as a whole."""
+    candidates, counts = prepared.candidates, _counts(prepared)
+    assert candidates.large is not None
+    if not counts.is_whole:
+        printer.print_text(
+            f"Not all points were looked at, but {counts.looked_at} of your own setting and of "
+            "those that change one axis of it."
+        )
+    axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in candidates.large.axes)
+    held = many(len(candidates.searched), "configuration")
+    printer.print_text(
+        f"These are too many to be weighed against one another: {held} at your own setting are "
+        f"held, and further ones at each setting that is tried, of {axes}. At your own setting:"
+    )
+
+
 def _mark(prepared: Prepared, place: int) -> str:
     candidates = prepared.candidates
     if place == 0:
@@ -78,13 +113,15 @@ def _mark(prepared: Prepared, place: int) -> str:
 
 def _space_json(prepared: Prepared) -> dict[str, object]:
     candidates = prepared.candidates
-    space = candidates.space
+    space, counts = candidates.space, _counts(prepared)
     return {
         "scenario": candidates.ground.loaded.scenario.name,
         "simulated": candidates.ground.simulated,
-        "raw": space.raw,
-        "legal": space.legal,
-        "distinct": len(candidates.searched),
+        "raw": counts.raw,
+        "legal": counts.legal,
+        "distinct": counts.distinct,
+        "looked_at": counts.looked_at,
+        "held": len(candidates.searched),
         "illegal": [
             {"rule": rule, "count": count, "reason": reason}
             for rule, count, reason in space.illegal

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tuner.predict.experience import Foreseen
+
     Array = NDArray[np.float64]
 
 # P(the first draft is right) and what each further position keeps of it, before any was seen: the
@@ -71,6 +73,7 @@ def predict_acceptance(
     weights: Array,
     seen: Sequence[tuple[int, Array, Array]],
     card: Array | None = None,
+    foreseen: Foreseen | None = None,
 ) -> AcceptancePosterior:
     """What is known of the accept lengths of all drafts.
 
@@ -80,6 +83,7 @@ def predict_acceptance(
         seen: (draft, log accept length (cells,), reach (cells, positions)) of each launch; NaN
             where not measured.
         card: P(at least k accepted) expected before anything is measured, (positions,).
+        foreseen: What earlier studies tell of trees; None: nothing.
     """
     depth = int(max(1, drafts.steps.max(initial=1)))
     cells = len(weights)
@@ -93,7 +97,7 @@ def predict_acceptance(
         lengths = np.log1p(np.cumsum(reach, axis=1))  # (cells, depth)
         mean[chains] = lengths[:, drafts.steps[chains] - 1].T
         if trees.any():
-            mean[trees] = _trees(drafts, np.flatnonzero(trees), reach, seen)
+            mean[trees] = _trees(drafts, np.flatnonzero(trees), reach, seen, foreseen)
         for cell in range(cells):
             if known[cell] == 0:
                 # Unseen: all drafts are as good or as bad as the draft model is.
@@ -101,7 +105,7 @@ def predict_acceptance(
                 own[cell] += UNSEEN_SD**2 * np.outer(scale, scale)
             beyond = of * _beyond(drafts.steps, reach[cell], int(known[cell]))
             own[cell] += FURTHER_SD**2 * np.outer(beyond, beyond)
-    return _condition(mean, _alike(drafts), own, weights, seen)
+    return _condition(mean, _errors(drafts, cells, foreseen), own, weights, seen)
 
 
 def extended(reach: Array, depth: int) -> Array:
@@ -231,6 +235,7 @@ def _trees(
     trees: NDArray[np.int64],
     reach: Array,
     seen: Sequence[tuple[int, Array, Array]],
+    foreseen: Foreseen | None,
 ) -> Array:
     """Log accept lengths of the trees, (trees, cells), averaged over what the share may be."""
     by_share = np.zeros((len(SHARES), len(trees), len(reach)))
@@ -240,6 +245,8 @@ def _trees(
             draft = trees[at]
             node = min(int(drafts.tokens[draft]) - 2, sums.shape[3] - 1)
             by_share[:, at] = np.log1p(sums[:, :, drafts.steps[draft] - 1, node]) - TREE_LOSS
+    if foreseen is not None:
+        by_share += foreseen.mean[trees]
     weight = -0.5 * ((SHARES - SHARE_MIDDLE) / SHARE_SD) ** 2
     place = {int(draft): at for at, draft in enumerate(trees)}
     for draft, log_len, _ in seen:
@@ -251,17 +258,62 @@ def _trees(
     return averaged
 
 
-def _alike(drafts: Drafts) -> Array:
-    """How far the rules may be wrong whatever was seen, (drafts, drafts)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errors:
+    """How far the rules may be wrong whatever was seen.
+
+    Attributes:
+        terms: ((cells, cells), (drafts, drafts)), whose products add up.
+        taken: (records, cells, drafts) what earlier studies take away of that.
+    """
+
+    terms: tuple[tuple[Array, Array], ...]
+    taken: Array
+
+
+def _errors(drafts: Drafts, cells: int, foreseen: Foreseen | None) -> _Errors:
+    share = CELLS_ALIKE + (1 - CELLS_ALIKE) * np.eye(cells)
+    if foreseen is None:
+        return _Errors(
+            terms=((share, _alike(drafts, TREE_SD)),),
+            taken=np.zeros((0, cells, len(drafts.steps))),
+        )
+    return _Errors(
+        terms=(
+            (share, _alike(drafts, 0.0)),
+            (foreseen.among_cells, foreseen.among_trees),
+        ),
+        taken=foreseen.taken,
+    )
+
+
+def _alike(drafts: Drafts, tree_sd: float) -> Array:
+    """Errors of the rules in one cell, (drafts, drafts)."""
     on = drafts.family > 0
     same = (drafts.family[:, None] == drafts.family) & on
     eagle = same & drafts.eagle
     trees = eagle & (drafts.topk[:, None] > 1) & (drafts.topk > 1)
-    steps = _near(drafts.steps, 3.0)
-    near = steps * _near(_log2(drafts.topk), 1.0) * _near(_log2(drafts.tokens), 1.2)
-    cov = CHAIN_SD**2 * eagle * steps + TREE_SD**2 * trees * (0.5 + 0.5 * near)
-    cov = cov + OTHER_SD**2 * (same & ~drafts.eagle) * (0.5 + 0.5 * near)
+    near = _shapes_alike(drafts.steps, drafts.topk, drafts.tokens)
+    cov = CHAIN_SD**2 * eagle * _near(drafts.steps, 3.0) + tree_sd**2 * trees * near
+    cov = cov + OTHER_SD**2 * (same & ~drafts.eagle) * near
     alike: Array = cov + 1e-8 * np.eye(len(drafts.steps))
+    return alike
+
+
+def trees_alike(
+    steps: NDArray[np.int64], topk: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> Array:
+    """How alike the errors of trees are, (drafts, drafts); 0 where one of two is a chain."""
+    both = (topk[:, None] > 1) & (topk > 1)
+    alike: Array = both * _shapes_alike(steps, topk, tokens)
+    return alike
+
+
+def _shapes_alike(
+    steps: NDArray[np.int64], topk: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> Array:
+    near = _near(steps, 3.0) * _near(_log2(topk), 1.0) * _near(_log2(tokens), 1.2)
+    alike: Array = 0.5 + 0.5 * near
     return alike
 
 
@@ -287,7 +339,7 @@ def _beyond(steps: NDArray[np.int64], reach: Array, known: int) -> Array:
 
 def _condition(
     mean: Array,
-    alike: Array,
+    errors: _Errors,
     own: Array,
     weights: Array,
     seen: Sequence[tuple[int, Array, Array]],
@@ -296,30 +348,38 @@ def _condition(
 
     Args:
         mean: (drafts, cells).
-        alike: (drafts, drafts): errors of the rules, which cells share in part.
+        errors: Of the rules, which cells share in part.
         own: (cells, drafts, drafts): what each cell does not know of its drafts.
         weights: (cells,).
         seen: As `predict_acceptance`.
     """
     cells = len(weights)
-    share = CELLS_ALIKE + (1 - CELLS_ALIKE) * np.eye(cells)
-    among = (weights @ share @ weights) * alike + np.tensordot(weights**2, own, axes=1)
+    terms, taken = errors.terms, errors.taken
+    weighted = np.tensordot(weights, taken, axes=(0, 1))  # (records, drafts)
+    among = sum((weights @ share @ weights) * alike for share, alike in terms)
+    among += np.tensordot(weights**2, own, axes=1)
+    among -= weighted.T @ weighted
     lengths = np.array([log_len for _, log_len, _ in seen]).reshape(len(seen), cells)
     launch, cell = np.nonzero(np.isfinite(lengths))
     if not len(launch):
         return AcceptancePosterior(mean=mean, objective_cov=among)
     draft = np.array([d for d, _, _ in seen])[launch]
+    known = taken[:, cell, draft]  # (records, lengths)
     same = cell[:, None] == cell
-    cov = share[np.ix_(cell, cell)] * alike[np.ix_(draft, draft)]
+    cov = sum(share[np.ix_(cell, cell)] * alike[np.ix_(draft, draft)] for share, alike in terms)
     cov += same * own[cell[:, None], draft[:, None], draft]
+    cov -= known.T @ known
     cov[np.diag_indices_from(cov)] += READING_SD**2
     error = lengths[launch, cell] - mean[draft, cell]
     pull = np.linalg.solve(cov, error)
     moved = mean.copy()
     for at in range(cells):
-        to_cell = share[at, cell] * alike[:, draft]
+        to_cell = sum(share[at, cell] * alike[:, draft] for share, alike in terms)
+        to_cell -= taken[:, at].T @ known
         to_cell[:, cell == at] += own[at][:, draft[cell == at]]
         moved[:, at] += to_cell @ pull
-    cross = (share[cell] @ weights) * alike[:, draft] + weights[cell] * own[cell, :, draft].T
+    cross = sum((share[cell] @ weights) * alike[:, draft] for share, alike in terms)
+    cross += weights[cell] * own[cell, :, draft].T
+    cross -= weighted.T @ known
     posterior = among - cross @ np.linalg.solve(cov, cross.T)
     return AcceptancePosterior(mean=moved, objective_cov=posterior)

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tuner.predict.kernels import cell_constants, unit_kernels
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -61,7 +63,7 @@ LAUNCH: Final = Scale(middle=0.015, spread=0.5)
 CELL: Final = Scale(middle=0.004, spread=0.4)
 DRIFT: Final = Scale(middle=0.006, spread=0.8)
 DRIFT_LAUNCHES: Final = 12.0  # over which drift forgets
-OFFSET_SD: Final = 2.0  # of each cell's constant
+LEVEL_SD: Final = 1.0  # of what two rows have in common whose difference alone was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +103,14 @@ class Measured:
         configuration: (launches,).
         at: (launches,) when, in launches.
         log_cost: (launches, cells).
+        gain_sd: (launches, cells); NaN, or where only the difference to the other row of the same
+            launch means something, its standard deviation.
     """
 
     configuration: NDArray[np.int64]
     at: Array
     log_cost: Array
+    gain_sd: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +133,16 @@ class CostPosterior:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fitted:
+class FittedScales:
+    """The standard deviations of a sum of kernels, fitted to measurements.
+
+    Attributes:
+        log_scales: Their logarithms, (kernels,).
+        log_density: Of the measurements and the scales' priors, up to a constant.
+        factor: Cholesky factor of the measurements' covariance.
+        solved: Its inverse times the measurements.
+    """
+
     log_scales: Array
     log_density: float
     factor: Array
@@ -145,10 +159,10 @@ class CostModel:
         everything = [*scales.values(), LAUNCH, CELL, DRIFT]
         self._middle = np.log([scale.middle for scale in everything])
         self._spread = np.array([scale.spread for scale in everything])
-        kernels = _kernels(points)
+        kernels = unit_kernels(points)
         count = len(points.steps) * len(points.batch)
         self._kernels = np.stack([kernels[name].reshape(count, count) for name in self._names])
-        self._offset = _offset(points).reshape(count, count)
+        self._offset = cell_constants(points).reshape(count, count)
         self._prior_mean = (
             np.zeros(count) if points.log_ms is None else points.log_ms.reshape(count)
         )
@@ -167,8 +181,9 @@ class CostModel:
 
     def posterior(self, measured: Measured) -> CostPosterior:
         """Costs given the launches so far."""
-        rows, launch, values, at = self._rows(measured)
-        same_launch = (launch[:, None] == launch).astype(float)
+        rows, launch, cell = self._rows(measured)
+        values, at = measured.log_cost[launch, cell], measured.at[launch]
+        same_launch = (at[:, None] == at).astype(float)
         drift = np.exp(-np.abs(at[:, None] - at) / DRIFT_LAUNCHES)
         stack = np.concatenate(
             [
@@ -177,8 +192,9 @@ class CostModel:
             ]
         )
         offset = self._offset[np.ix_(rows, rows)]
+        offset += _unknown_levels(measured.gain_sd[launch, cell], at, cell)
         residual = values - self._prior_mean[rows]
-        best = _fit(stack, offset, residual, self._last, self._middle, self._spread)
+        best = fit_scales(stack, offset, residual, self._last, self._middle, self._spread)
         self._last = best.log_scales
         nodes = _around(
             best, stack, offset, residual, self._middle, self._spread, self._averaged_over()
@@ -190,12 +206,11 @@ class CostModel:
 
     def _rows(
         self, measured: Measured
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         launch, cell = np.nonzero(np.isfinite(measured.log_cost))
-        rows = measured.configuration[launch] * len(self.points.batch) + cell
-        return rows, launch, measured.log_cost[launch, cell], measured.at[launch]
+        return measured.configuration[launch] * len(self.points.batch) + cell, launch, cell
 
-    def _mix(self, nodes: Sequence[_Fitted], rows: NDArray[np.int64]) -> CostPosterior:
+    def _mix(self, nodes: Sequence[FittedScales], rows: NDArray[np.int64]) -> CostPosterior:
         density = np.array([node.log_density for node in nodes])
         weights = np.exp(density - density.max())
         weights /= weights.sum()
@@ -239,10 +254,36 @@ class CostModel:
         )
 
 
-def _fit(
-    stack: Array, offset: Array, residual: Array, start: Array, middle: Array, spread: Array
-) -> _Fitted:
-    """The likeliest scales."""
+def _unknown_levels(gain_sd: Array, at: Array, cell: NDArray[np.int64]) -> Array:
+    """Covariance of what is not known of rows whose difference alone was measured."""
+    relative = np.isfinite(gain_sd)
+    pair = relative[:, None] & relative & (at[:, None] == at) & (cell[:, None] == cell)
+    own = np.where(relative, gain_sd, 0.0) ** 2 / 2
+    unknown: Array = LEVEL_SD**2 * pair + np.diag(own)
+    return unknown
+
+
+def fit_scales(
+    stack: Array,
+    offset: Array,
+    residual: Array,
+    start: Array,
+    middle: Array,
+    spread: Array,
+    *,
+    iterations: int = 12,
+) -> FittedScales:
+    """The likeliest scales of kernels.
+
+    Args:
+        stack: The kernels with unit scale, (kernels, rows, rows).
+        offset: A covariance with a scale that is known.
+        residual: What was measured, less its mean, (rows,).
+        start: Log scales to begin at.
+        middle: Of the log scales' normal priors.
+        spread: Likewise their standard deviations.
+        iterations: At most.
+    """
     from scipy.optimize import minimize  # noqa: PLC0415  # only where a study runs
 
     def loss(log_scales: Array) -> tuple[float, Array]:
@@ -260,21 +301,21 @@ def _fit(
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(middle - 3 * spread, middle + 3 * spread, strict=True)),
-        options={"maxiter": 12},
+        options={"maxiter": iterations},
     )
     return _density(stack, offset, residual, found.x, middle, spread)
 
 
 def _density(
     stack: Array, offset: Array, residual: Array, log_scales: Array, middle: Array, spread: Array
-) -> _Fitted:
+) -> FittedScales:
     covariance = np.tensordot(np.exp(2 * log_scales), stack, axes=1) + offset
     covariance[np.diag_indices_from(covariance)] += 1e-8
     factor = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
     white = np.linalg.solve(factor, residual)
     log_density = -0.5 * white @ white - np.log(np.diag(factor)).sum()
     log_density -= 0.5 * (((log_scales - middle) / spread) ** 2).sum()
-    return _Fitted(
+    return FittedScales(
         log_scales=log_scales,
         log_density=float(log_density),
         factor=factor,
@@ -283,14 +324,14 @@ def _density(
 
 
 def _around(
-    best: _Fitted,
+    best: FittedScales,
     stack: Array,
     offset: Array,
     residual: Array,
     middle: Array,
     spread: Array,
     averaged_over: Sequence[int],
-) -> list[_Fitted]:
+) -> list[FittedScales]:
     """The fit, and others with the given scales smaller and larger."""
     nodes = [best]
     for scale, move in itertools.product(averaged_over, (-0.6, 0.6)):
@@ -298,65 +339,3 @@ def _around(
         log_scales[scale] += move
         nodes.append(_density(stack, offset, residual, log_scales, middle, spread))
     return nodes
-
-
-# ---------------------------------------------------------------------------------------- kernels
-
-
-def _offset(points: Points) -> Array:
-    cells = len(points.batch)
-    same = np.eye(cells) * OFFSET_SD**2
-    many = len(points.steps)
-    return np.broadcast_to(same[None, :, None, :], (many, cells, many, cells)).copy()
-
-
-def _kernels(points: Points) -> dict[str, Array]:
-    """Each kernel with unit scale, (configurations, cells, configurations, cells)."""
-    many, cells = len(points.steps), len(points.batch)
-    log_n = np.log2(points.batch[None, :] * points.tokens[:, None])
-    log_b = np.broadcast_to(np.log2(points.batch)[None, :], (many, cells))
-    steps = np.broadcast_to(points.steps[:, None].astype(float), (many, cells))
-    on = np.broadcast_to((points.family > 0)[:, None].astype(float), (many, cells))
-    tree = np.broadcast_to((points.topk > 1)[:, None], (many, cells))
-    setting = np.broadcast_to(points.setting[:, None], (many, cells))
-    near = _rbf(log_n, 2.5) * _rbf(log_b, 4.0) * _rbf(steps, 4.0) * _rbf(on, 1.5)
-    if points.shares is not None:
-        components = np.einsum("aic,bjc->aibj", points.shares, points.shares)
-    else:
-        components = _plain_trends(log_n, steps, points)
-    # The step of a setting: an effect everywhere, and one that depends on the message.
-    other = (setting[:, :, None, None] == setting) & (setting[:, :, None, None] > 0)
-    if points.shares is not None:
-        messages = points.shares[:, :, _ALLREDUCE]
-        by_message = messages[:, :, None, None] * messages
-        effect = other * (0.1 + 4.0 * by_message * _rbf(log_n, 2.5))
-    else:
-        effect = other * (0.3 + 0.7 * _rbf(log_n, 2.5))
-    both_trees = tree[:, :, None, None] & tree
-    log_k = np.broadcast_to(np.log2(np.maximum(points.topk, 1))[:, None], (many, cells))
-    same = np.eye(many)[:, None, :, None]
-    return {
-        "components": components,
-        "smooth": near,
-        "speculating": (on[:, :, None, None] * on) * (0.5 + 0.5 * _rbf(log_b, 2.0)),
-        "tree": both_trees * _rbf(log_n, 4.0) * _rbf(log_k, 2.0),
-        "setting": effect,
-        "quirk": np.broadcast_to(same, (many, cells, many, cells)).copy(),
-        "cell_quirk": same * np.eye(cells)[None, :, None, :],
-    }
-
-
-_ALLREDUCE: Final = 3  # its place among the components
-
-
-def _plain_trends(log_n: Array, steps: Array, points: Points) -> Array:
-    """Without physics: the log cost moves with steps and with tokens beyond one a request."""
-    tokens = np.broadcast_to(np.log2(points.tokens)[:, None].astype(float), log_n.shape)
-    columns = [steps / 8.0, tokens / 4.0, tokens * log_n / 40.0]
-    total: Array = sum(column[:, :, None, None] * column for column in columns)  # type: ignore[assignment]
-    return total
-
-
-def _rbf(values: Array, length: float) -> Array:
-    kernel: Array = np.exp(-0.5 * ((values[:, :, None, None] - values) / length) ** 2)
-    return kernel

@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.predict.acceptance import Drafts, predict_acceptance
 from tuner.predict.cost import CostModel, Measured, Points
+from tuner.predict.experience import Experience, foresee
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tuner.predict.acceptance import AcceptancePosterior
     from tuner.predict.cost import CostPosterior
+    from tuner.predict.experience import Foreseen
 
     Array = NDArray[np.float64]
 
@@ -31,6 +33,9 @@ class Reading:
         log_value: (cells,) log of the objective's metric, more is better.
         log_accept_len: (cells,); 0 without speculation, NaN where the server does not count.
         reach: (cells, positions) P(at least k drafts accepted); NaN where not known.
+        gain_sd: (cells,); None for an ordinary launch. Of two step counts that took turns in one
+            launch: the standard deviation of the log ratio of their values, and the level of both
+            means nothing. Readings of one launch have the same `at`.
     """
 
     configuration: int
@@ -38,6 +43,7 @@ class Reading:
     log_value: Array
     log_accept_len: Array
     reach: Array
+    gain_sd: Array | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +78,15 @@ class Predictor:
     Args:
         points: The space.
         accept_card: P(at least k drafts accepted) expected of the draft model; None: not known.
+        experience: What earlier studies tell of trees; None, or one without records: nothing.
     """
 
-    def __init__(self, points: Points, accept_card: Array | None = None) -> None:
+    def __init__(
+        self,
+        points: Points,
+        accept_card: Array | None = None,
+        experience: Experience | None = None,
+    ) -> None:
         self.points = points
         self._cost = CostModel(points)
         self._card = accept_card
@@ -89,6 +101,10 @@ class Predictor:
             topk=unique[:, 3],
             tokens=unique[:, 4],
         )
+        self._foreseen: Foreseen | None = None
+        if experience is not None and experience.records:
+            shapes = np.where(unique[:, 1:2] > 0, unique[:, 2:], 0)  # others have no ranks
+            self._foreseen = foresee(experience, [tuple(row) for row in shapes.tolist()])
 
     def learn(self, readings: Sequence[Reading]) -> Knowledge:
         """What the launches so far tell."""
@@ -99,6 +115,12 @@ class Predictor:
                 log_cost=np.array(
                     [np.nan_to_num(r.log_accept_len) - r.log_value for r in readings]
                 ),
+                gain_sd=np.array(
+                    [
+                        np.full_like(r.log_value, np.nan) if r.gain_sd is None else r.gain_sd
+                        for r in readings
+                    ]
+                ),
             )
         )
         seen = [
@@ -106,7 +128,9 @@ class Predictor:
             for r in readings
             if self.points.family[r.configuration] > 0
         ]
-        acceptance = predict_acceptance(self._drafts, self.points.weights, seen, self._card)
+        acceptance = predict_acceptance(
+            self._drafts, self.points.weights, seen, self._card, self._foreseen
+        )
         return self._join(cost, acceptance)
 
     def _join(self, cost: CostPosterior, acceptance: AcceptancePosterior) -> Knowledge:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bench.errors import InputError
 from bench.plan.making import measure_of, planned_arms
@@ -21,30 +21,25 @@ from tuner.space.arms import (
     configuration_of,
     server_of,
 )
+from tuner.space.asked import drafts_of, large_of, off_at, surveyed
 from tuner.space.configuration import Configuration
+from tuner.space.large import MOST_CONFIGURATIONS, MOST_POINTS, MOST_RAW, raw_drafts
 from tuner.space.points import (
     Axes,
     Illegal,
     Server,
-    Setting,
     Space,
     effective,
-    settings_of,
     survey,
 )
-from tuner.space.reading import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bench.plan.making import Ground
     from bench.plan.servers import PlannedArm
+    from tuner.space.large import Large
     from tuner.space.schema import Tune
-
-MOST_CONFIGURATIONS: Final = 1500
-MOST_POINTS: Final = 4000
-"""Configurations × cells. More are refused: the predictor holds every pair of them."""
-MOST_RAW: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +57,7 @@ class Candidates:
             here, or not said.
         adaptive: Place of SGLang's adaptive mode, the last one: it is not searched, since it is
             no one draft; None: SGLang would not run it here.
+        large: What the space has beyond what is held; None: all of it is held.
     """
 
     space: Space
@@ -72,6 +68,7 @@ class Candidates:
     known_good: tuple[int, ...]
     default: int | None
     adaptive: int | None
+    large: Large | None = None
 
     @property
     def searched(self) -> tuple[Configuration, ...]:
@@ -107,33 +104,44 @@ def candidates_of(
     arms = planned_arms(loaded, sim_hardware=sim_hardware)
     like = arm_with_the_draft(loaded, tune)
     server = server_of(loaded, arms, like, simulated=simulated)
-    axes = _axes(loaded, tune)
-    _require_few(loaded, axes)
-    space = survey(axes, server)
     named = {
         arm: configuration_of(loaded, server, arm)
         for arm in dict.fromkeys([*tune.known_good, *([tune.present] if tune.present else [])])
     }
-    space = _with(space, [*named.values(), adaptive := _adaptive(server, axes)])
-    if len(space.configurations) > MOST_CONFIGURATIONS:
-        raise loaded.rejected(
-            "tune",
-            f"{len(space.configurations)} distinct configurations are too many; at most "
-            f"{MOST_CONFIGURATIONS} can be weighed against one another. Give fewer values, or put "
-            "settings that belong together into one axis of tune.bundles",
-        )
+    axes = drafts_of(tune)
+    beside = [*named.values(), adaptive := _adaptive(server, axes)]
     measured = _measured(loaded, tune, arms, simulated=simulated)
-    space, ground, names = _legal(
-        loaded, space, like, simulated=simulated, sim_hardware=sim_hardware, measured=measured
-    )
-    count = len(space.configurations) * len(ground.points)
-    if count > MOST_POINTS:
-        raise loaded.rejected(
-            "tune",
-            f"{len(space.configurations)} configurations at {len(ground.points)} cells are "
-            f"{count} points to weigh against one another; at most {MOST_POINTS} can be. Give "
-            "fewer values, or tune.loads and tune.workloads for the cells that count",
+
+    def laid_out(space: Space) -> tuple[Space, Ground, tuple[str, ...]]:
+        return _legal(
+            loaded,
+            space,
+            like,
+            simulated=simulated,
+            sim_hardware=sim_hardware,
+            measured=measured,
         )
+
+    _require_once(loaded, tune)
+    whole = surveyed(tune, axes, server)
+    large = None
+    if whole is not None and len(_with(whole, beside).configurations) <= MOST_CONFIGURATIONS:
+        space, ground, names = laid_out(_with(whole, beside))
+        is_held = len(space.configurations) * len(ground.points) <= MOST_POINTS
+    else:
+        is_held = False
+    if not is_held:
+        if raw_drafts(axes) > MOST_RAW:
+            raise loaded.rejected(
+                "tune",
+                f"{raw_drafts(axes)} drafts at one setting are too many; at most {MOST_RAW} are "
+                "looked at. Give fewer values of num_steps, eagle_topk or num_draft_tokens",
+            )
+        large = large_of(loaded, tune, axes, server, like, whole)
+        space = _with(survey(axes, server), [*off_at(named.values(), server), *beside])
+        _require_few(loaded, len(space.configurations), cells=None)
+        space, ground, names = laid_out(space)
+        _require_few(loaded, len(space.configurations), cells=len(ground.points))
     # The adaptive mode is only launched beside the others.
     if all(c.algorithm is None or c == adaptive for c in space.configurations):
         told = "; ".join(f"{reason} ({rule})" for rule, _, reason in space.illegal)
@@ -154,6 +162,7 @@ def candidates_of(
         ),
         default=_default(place, server, axes),
         adaptive=None if adaptive is None else place.get(adaptive),
+        large=large,
     )
 
 
@@ -175,31 +184,6 @@ def _require_objective(loaded: LoadedScenario, tune: Tune, *, simulated: bool) -
 # --------------------------------------------------------------------------------------- the axes
 
 
-def _axes(loaded: LoadedScenario, tune: Tune) -> Axes:
-    bundles = [
-        [
-            Setting(
-                arguments=tuple(
-                    (option, word) for option, word in b.arguments.items() if word is not None
-                ),
-                environment=tuple((n, w) for n, w in b.environment.items() if w is not None),
-            )
-            for b in axis.values()
-        ]
-        for axis in tune.bundles.values()
-    ]
-    _require_once(loaded, tune)
-    settings = settings_of(tune.arguments, tune.environment, bundles)
-    return Axes(
-        algorithms=tune.algorithm,
-        num_steps=numbers(tune.num_steps),
-        eagle_topk=numbers(tune.eagle_topk),
-        num_draft_tokens=numbers(tune.num_draft_tokens),
-        # The first is the user's own: nothing beside the scenario's arguments.
-        settings=tuple(dict.fromkeys((Setting(), *settings))),
-    )
-
-
 def _require_once(loaded: LoadedScenario, tune: Tune) -> None:
     """Raise for a variable or option that two axes set."""
     owners: Counter[str] = Counter([*tune.arguments, *tune.environment])
@@ -212,18 +196,22 @@ def _require_once(loaded: LoadedScenario, tune: Tune) -> None:
         )
 
 
-def _require_few(loaded: LoadedScenario, axes: Axes) -> None:
-    raw = len(axes.settings) * (
-        1
-        + len(axes.algorithms)
-        * len(axes.num_steps)
-        * len(axes.eagle_topk)
-        * len(axes.num_draft_tokens)
-    )
-    if raw > MOST_RAW:
+def _require_few(loaded: LoadedScenario, drafts: int, *, cells: int | None) -> None:
+    """Raise for more drafts at the user's own setting than can be held, with room for others."""
+    if cells is None and drafts > MOST_CONFIGURATIONS // 2:
         raise loaded.rejected(
             "tune",
-            f"{raw} raw points are too many; at most {MOST_RAW} are looked at. Give fewer values",
+            f"{drafts} distinct drafts at one setting are too many; at most "
+            f"{MOST_CONFIGURATIONS // 2} can be weighed against one another and other settings. "
+            "Give fewer values of num_steps, eagle_topk or num_draft_tokens",
+        )
+    if cells is not None and drafts * cells > MOST_POINTS // 2:
+        raise loaded.rejected(
+            "tune",
+            f"{drafts} drafts at {cells} cells are {drafts * cells} points to weigh against one "
+            f"another; at most {MOST_POINTS // 2} can be, with room for other settings. Give "
+            "fewer values of num_steps, eagle_topk or num_draft_tokens, or tune.loads and "
+            "tune.workloads for the cells that count",
         )
 
 

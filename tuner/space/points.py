@@ -102,8 +102,14 @@ class Space:
         return self.raw - sum(count for _, count, _ in self.illegal)
 
 
-def survey(axes: Axes, server: Server) -> Space:
-    """Every raw point judged; what is left, by effective configuration."""
+def survey(axes: Axes, server: Server, *, most: int | None = None) -> Space:
+    """Every raw point judged; what is left, by effective configuration.
+
+    Args:
+        axes: What is searched.
+        server: What all configurations have in common.
+        most: Stop as soon as there are more configurations; None: never.
+    """
     found: dict[Configuration, None] = {}
     illegal: Counter[str] = Counter()
     aliases: Counter[str] = Counter()
@@ -121,6 +127,8 @@ def survey(axes: Axes, server: Server) -> Space:
             aliases[why] += 1
         else:
             found[configuration] = None
+            if most is not None and len(found) > most:
+                break
     return Space(
         configurations=tuple(found),
         raw=raw,

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
     import optuna
 
-    from tuner.space import Configuration
+    from tuner.space import Configuration, Setting
 
 _TRIAL: Final = "trial"
 _LEASE: Final = "lease"
 _FINAL: Final = "final"
+_ADMITTED: Final = "admitted"
+_OTHER: Final = "other"
 WORST: Final = -1.0
 """What a configuration that cannot run is told as: a log ratio."""
 
@@ -48,8 +50,15 @@ def params_of(configuration: Configuration) -> dict[str, str | int]:
     return params
 
 
-def _distributions(configurations: Sequence[Configuration]) -> dict[str, Any]:
-    """What each parameter may be, over the whole space: Optuna wants it to stay the same."""
+def _distributions(
+    configurations: Sequence[Configuration], settings: Sequence[Setting]
+) -> dict[str, Any]:
+    """What each parameter may be, over the whole space: Optuna wants it to stay the same.
+
+    Args:
+        configurations: The space, or the part of it that a sweep begins with.
+        settings: All that may be set beside that.
+    """
     from optuna.distributions import (  # noqa: PLC0415  # takes half a second
         CategoricalDistribution,
         IntDistribution,
@@ -59,11 +68,15 @@ def _distributions(configurations: Sequence[Configuration]) -> dict[str, Any]:
     for configuration in configurations:
         for name, value in params_of(configuration).items():
             values.setdefault(name, {})[value] = None
+    for setting in settings:
+        for name, word in (*setting.arguments, *setting.environment):
+            values.setdefault(name, {}).update({word: None, _OTHER: None})
     made: dict[str, Any] = {}
     for name, found in values.items():
         whole = [value for value in found if isinstance(value, int)]
         if len(whole) == len(found):
-            made[name] = IntDistribution(min(whole), max(whole))
+            least, most = (0, 1024) if settings else (max(whole), 0)
+            made[name] = IntDistribution(min(least, *whole), max(most, *whole))
         else:
             made[name] = CategoricalDistribution(tuple(sorted(map(str, found))))
     return made
@@ -76,13 +89,46 @@ class Journal:
     """
 
     def __init__(
-        self, study: optuna.Study, configurations: Sequence[Configuration], path: Path
+        self,
+        study: optuna.Study,
+        configurations: Sequence[Configuration],
+        path: Path,
+        settings: Sequence[Setting] = (),
     ) -> None:
         self._study = study
         self._path = path
         self._configurations = tuple(configurations)
-        self._distributions = _distributions(configurations)
+        self._distributions = _distributions(configurations, settings)
+        self._admitted: tuple[Configuration, ...] = ()
         self._open: dict[int, optuna.Trial] = {}
+
+    def grow(
+        self, configurations: Sequence[Configuration], admitted: Sequence[Configuration] = ()
+    ) -> None:
+        """Take a larger part of the space.
+
+        Args:
+            configurations: All of it.
+            admitted: What is new; it is stored together with the launch that begins next.
+        """
+        self._configurations = tuple(configurations)
+        self._admitted = tuple(admitted)
+
+    def admitted(self, number: int) -> tuple[Configuration, ...]:
+        """What the space grew by before a trial."""
+        from tuner.space import Configuration  # noqa: PLC0415  # only where a study is taken up
+
+        stored = self._study.get_trials(deepcopy=False)[number].user_attrs.get(_ADMITTED, [])
+        return msgspec.convert(stored, tuple[Configuration, ...])
+
+    def params(self, place: int) -> tuple[dict[str, str | int], dict[str, Any]]:
+        """A configuration as the parameters of a trial, and what each may be."""
+        params = params_of(self._configurations[place])
+        of = {name: self._distributions[name] for name in params}
+        for name, value in params.items():
+            if isinstance(value, str) and value not in of[name].choices:
+                params[name] = _OTHER  # settled by SGLang otherwise than any that is asked for
+        return params, of
 
     def trials(self) -> list[StudyTrial]:
         """All launches, in order, those that a killed process left running included."""
@@ -109,14 +155,38 @@ class Journal:
         Raises:
             DiskError: It could not be written.
         """
-        params = params_of(self._configurations[trial.configuration])
+        params, distributions = self.params(trial.configuration)
         trial = replace(trial, number=len(self._study.get_trials(deepcopy=False)))
         attributes = {_TRIAL: msgspec.to_builtins(trial), _LEASE: dict(lease)}
+        if self._admitted:  # in the same line: there is none without a launch of it
+            attributes[_ADMITTED] = msgspec.to_builtins(self._admitted)
         with writing("the study's journal", self._path):
             self._study.enqueue_trial(params, user_attrs=attributes)
-            opened = self._study.ask({name: self._distributions[name] for name in params})
+            opened = self._study.ask(distributions)
+        self._admitted = ()
         self._open[trial.number] = opened
         return trial
+
+    def restore(self, trial: StudyTrial) -> None:
+        """Add a trial that is over, from study.json."""
+        import optuna  # noqa: PLC0415  # takes half a second
+
+        params, distributions = self.params(trial.configuration)
+        measured = trial.state is TrialState.MEASURED and trial.gain is not None
+        states = optuna.trial.TrialState
+        attributes = {_TRIAL: msgspec.to_builtins(trial), _LEASE: None}
+        if self._admitted:
+            attributes[_ADMITTED] = msgspec.to_builtins(self._admitted)
+            self._admitted = ()
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=states.COMPLETE if measured else states.FAIL,
+                value=trial.gain if measured else None,
+                params=params,
+                distributions=distributions,
+                user_attrs=attributes,
+            )
+        )
 
     def renew(self, number: int, lease: Mapping[str, Any]) -> None:
         """Say that a trial's process lives."""
@@ -203,6 +273,8 @@ def open_journal(
     study_id: str,
     configurations: Sequence[Configuration],
     known: Sequence[StudyTrial] = (),
+    settings: Sequence[Setting] = (),
+    admitted: Sequence[Configuration] = (),
 ) -> Journal:
     """The journal in a run's folder, made when it is not there.
 
@@ -211,8 +283,10 @@ def open_journal(
     Args:
         folder: The run's folder; its lock must be held.
         study_id: The id of the study.
-        configurations: The space.
+        configurations: The space, as the known launches count it.
         known: Launches that study.json has, for a journal that is lost.
+        settings: All that may be set beside what these configurations have.
+        admitted: Which of them the space grew by.
 
     Raises:
         DiskError: It cannot be written.
@@ -228,12 +302,13 @@ def open_journal(
         except (ValueError, KeyError, AssertionError):  # no line of a journal
             path.rename(path.with_suffix(".damaged"))
             study = _open(path, study_id)
-        journal = Journal(study, configurations, path)
-        if not journal.trials():
+        journal = Journal(study, configurations, path, settings)
+        if known and not journal.trials():
+            journal.grow(configurations, admitted)
             for trial in known:
                 if trial.state is TrialState.RUNNING:
                     trial = replace(trial, state=TrialState.STALE, failure="its process is gone")  # noqa: PLW2901  # as it stands now
-                _add(study, trial, configurations)
+                journal.restore(trial)
     return journal
 
 
@@ -263,20 +338,3 @@ def _mend(path: Path) -> None:
     whole = data.rfind(b"\n") + 1
     if whole != len(data):
         os.truncate(path, whole)
-
-
-def _add(study: optuna.Study, trial: StudyTrial, configurations: Sequence[Configuration]) -> None:
-    import optuna  # noqa: PLC0415  # as above
-
-    distributions = _distributions(configurations)
-    params = params_of(configurations[trial.configuration])
-    measured = trial.state is TrialState.MEASURED and trial.gain is not None
-    study.add_trial(
-        optuna.trial.create_trial(
-            state=optuna.trial.TrialState.COMPLETE if measured else optuna.trial.TrialState.FAIL,
-            value=trial.gain if measured else None,
-            params=params,
-            distributions={name: distributions[name] for name in params},
-            user_attrs={_TRIAL: msgspec.to_builtins(trial), _LEASE: None},
-        )
-    )

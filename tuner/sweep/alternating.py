@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from bench.plan.knowing import known_of
 from bench.plan.trials import trial_launch, with_arm
@@ -13,16 +16,18 @@ from tuner.evaluate.alternation import (
     alternation_config,
     alternation_obstacle,
 )
-from tuner.evaluate.phase_records import StepComparison
+from tuner.evaluate.phase_records import StepComparison, Untold
 from tuner.evaluate.phases import compare_steps
+from tuner.predict import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from bench.model import Launch
+    from bench.model import Cell, Launch
     from bench.scenario import Arm
     from bench.store import RunWriter
+    from tuner.predict import Knowledge
     from tuner.space.candidates import Candidates
     from tuner.sweep.policy import Search
 
@@ -39,11 +44,13 @@ class Alternating:
     Attributes:
         asked: The step counts.
         best: Place of the configuration that it is about.
+        places: Of the chain with the lower step count, and of that with the higher.
         launch: The launch.
     """
 
     asked: Alternation
     best: int
+    places: tuple[int, int]
     launch: Launch
 
 
@@ -74,7 +81,8 @@ def plan_alternating(
     ]
     if not rivals:
         return f"no other step count is searched beside {best.label}"
-    rival = configurations[max(rivals, key=lambda at: float(knowledge.mean[at]))]
+    near = max(rivals, key=lambda at: float(knowledge.mean[at]))
+    rival = configurations[near]
     assert rival.num_steps is not None
     arm = candidates.ground.arms[candidates.arms[told.best]]
     if not candidates.ground.simulated and arm.server.launcher not in _HERE:
@@ -91,7 +99,8 @@ def plan_alternating(
         candidates.ground, name, _arm(scenario.arms[candidates.arms[told.best]], asked, path)
     )
     launch = trial_launch(ground, name, pair=0, ordinal=ordinal)
-    return Alternating(asked=asked, best=told.best, launch=launch)
+    places = (near, told.best) if asked.many == best.num_steps else (told.best, near)
+    return Alternating(asked=asked, best=told.best, places=places, launch=launch)
 
 
 def _arm(of_best: Arm, asked: Alternation, path: str) -> Arm:
@@ -117,41 +126,89 @@ def write_config(folder: Path, asked: Alternation) -> None:
     (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
 
 
-def told_of(alternating: Alternating, writer: RunWriter) -> Iterator[str]:
-    """What each cell says of the two step counts, in a sentence."""
+def compared(
+    alternating: Alternating, writer: RunWriter
+) -> list[tuple[Cell, StepComparison | Untold]]:
+    """What each finished cell of the launch says of the two step counts."""
     launch = alternating.launch
     records = [r for r in writer.launches() if r.ordinal == launch.ordinal]
     record = records[-1] if records else None
     if record is None or record.effective is None:
-        return
+        return []
     log = writer.log_path(record.launch_id).read_text(encoding="utf-8", errors="replace")
     finished = writer.finished_cells()
-    asked = alternating.asked
-    for cell in launch.cells:
-        if cell.cell_id not in finished:
-            continue
-        where = f"{cell.workload.name} load {cell.load.label}"
-        found = compare_steps(
-            writer.samples_of_cell(cell.cell_id),
-            writer.telemetry_of_cell(cell.cell_id),
-            log,
-            asked=asked,
-            effective=record.effective,
+    return [
+        (
+            cell,
+            compare_steps(
+                writer.samples_of_cell(cell.cell_id),
+                writer.telemetry_of_cell(cell.cell_id),
+                log,
+                asked=alternating.asked,
+                effective=record.effective,
+            ),
         )
-        if isinstance(found, StepComparison):
-            gain = found.gain
-            between = (
-                ""
-                if gain.ci95_low is None or gain.ci95_high is None
-                else f" [{gain.ci95_low:.3f}, {gain.ci95_high:.3f}]"
-            )
-            yield (
-                f"Within one launch, {where}: {asked.many} steps are {gain.speedup:.3f}x as fast "
-                f"as {asked.few}{between}, by {gain.pairs} pairs of neighbouring phases (accept "
-                f"length {found.many.accept_len_tok:.2f} against {found.few.accept_len_tok:.2f})."
-            )
-        else:
-            yield (
-                f"Within one launch, {where}: {asked.few} and {asked.many} steps cannot be told "
-                f"apart: {found.reason}."
-            )
+        for cell in launch.cells
+        if cell.cell_id in finished
+    ]
+
+
+def in_words(asked: Alternation, cell: Cell, found: StepComparison | Untold) -> str:
+    """What a cell says of the two step counts, in a sentence."""
+    where = f"{cell.workload.name} load {cell.load.label}"
+    if isinstance(found, Untold):
+        return (
+            f"Within one launch, {where}: {asked.few} and {asked.many} steps cannot be told "
+            f"apart: {found.reason}."
+        )
+    gain = found.gain
+    between = (
+        ""
+        if gain.ci95_low is None or gain.ci95_high is None
+        else f" [{gain.ci95_low:.3f}, {gain.ci95_high:.3f}]"
+    )
+    return (
+        f"Within one launch, {where}: {asked.many} steps are {gain.speedup:.3f}x as fast "
+        f"as {asked.few}{between}, by {gain.pairs} pairs of neighbouring phases (accept "
+        f"length {found.many.accept_len_tok:.2f} against {found.few.accept_len_tok:.2f})."
+    )
+
+
+def step_readings(
+    alternating: Alternating,
+    cells: Sequence[tuple[Cell, StepComparison | Untold]],
+    knowledge: Knowledge,
+) -> list[Reading]:
+    """Two readings, the lower step count's and the higher's, that share the launch's noise.
+
+    Only their difference was measured: the level is what was foreseen, and the predictor takes it
+    for unknown. An estimate of one pair of phases has no spread and tells nothing.
+    """
+    launch = alternating.launch
+    at = {cell.cell_id: number for number, cell in enumerate(launch.cells)}
+    shape = len(launch.cells)
+    values, lengths = np.full((2, shape), np.nan), np.full((2, shape), np.nan)
+    gain_sd = np.full(shape, np.nan)
+    places = alternating.places
+    for cell, found in cells:
+        if isinstance(found, Untold) or found.ranks_only or found.gain.log_sd is None:
+            continue
+        number = at[cell.cell_id]
+        level = float(knowledge.cell_mean[list(places), number].mean())
+        half = math.log(found.gain.speedup) / 2
+        values[:, number] = level - half, level + half
+        lengths[:, number] = np.log([found.few.accept_len_tok, found.many.accept_len_tok])
+        gain_sd[number] = found.gain.log_sd / math.sqrt(found.gain.pairs)
+    if not np.isfinite(gain_sd).any():
+        return []
+    return [
+        Reading(
+            configuration=place,
+            at=float(launch.ordinal),
+            log_value=value,
+            log_accept_len=length,
+            reach=np.full((shape, 1), np.nan),
+            gain_sd=gain_sd,
+        )
+        for place, value, length in zip(places, values, lengths, strict=True)
+    ]

@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tuner.confirm import conclude, plan_final
+from tuner.sweep.admitting import (
+    Part,
+    left_with,
+    next_setting,
+    tried_settings,
+    worth_of_another,
+)
+from tuner.sweep.weighing import first_chain, off_of, worth_of_launching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,14 +30,14 @@ if TYPE_CHECKING:
     from tuner.confirm import Conclusion, FinalPlan
     from tuner.predict import Knowledge, Predictor, Reading
     from tuner.space import Configuration
+    from tuner.sweep.admitting import Unexplored
 
     Array = NDArray[np.float64]
 
 BASELINE_EVERY: Final = 12  # launches: how often the baseline is launched again against drift
-FIRST_STEPS: Final = 5  # of the first chain: deep enough to tell of all shallower ones
+AFTER_ANOTHER: Final = 2.0  # how much more a setting must be worth, where the last was one
 TRIES: Final = 2  # of the baseline, and of what failed by the moment's fault
 SEARCHING: Final = ("baseline", "first", "search")
-_NODES: Final = np.polynomial.hermite_e.hermegauss(15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,26 +57,6 @@ class Proposal:
     block: int | None = None
     worth: float | None = None
     measured: bool = False
-
-
-def worth_of_launching(knowledge: Knowledge, allowed: NDArray[np.bool_]) -> Array:
-    """Knowledge gradient: how much better the best is expected to be after one launch of each.
-
-    Frazier, Powell, Dayanik (2009): a launch of c moves the mean of every configuration by
-    cov[:, c] / sd · z. Beliefs are correlated, so a launch is worth what it tells of others too;
-    one that was launched before may be worth another.
-
-    Returns:
-        (configurations,), never negative; minus infinity where not allowed.
-    """
-    variance = np.diag(knowledge.cov) + knowledge.launch_sd**2
-    moves = np.where(allowed[:, None], knowledge.cov / np.sqrt(variance), 0.0)
-    mean = np.where(allowed, knowledge.mean, -np.inf)
-    nodes, weights = _NODES
-    gained = np.zeros(len(mean))
-    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        gained += weight * (mean[:, None] + moves * node).max(axis=0)
-    return np.where(allowed, np.maximum(gained - mean.max(), 0.0), -np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +92,20 @@ class Search:
         predictor: Of the space.
         configurations: The space; the first is the user's setting without speculation.
         rules: How it is held.
+        unexplored: What the space has beyond these configurations; None: nothing.
     """
 
     def __init__(
-        self, predictor: Predictor, configurations: Sequence[Configuration], rules: Rules
+        self,
+        predictor: Predictor,
+        configurations: Sequence[Configuration],
+        rules: Rules,
+        unexplored: Unexplored | None = None,
     ) -> None:
         self.configurations = tuple(configurations)
+        self._unexplored = unexplored
+        self._newest: int | None = None
+        self._last: int | None = None
         self.rules = rules
         self.readings: list[Reading] = []
         self.knowledge: Knowledge | None = None
@@ -149,14 +145,66 @@ class Search:
             if known not in self.excluded:
                 return self._if_there_is_time(Proposal(configuration=known, why="first"))
         if self.final is None and self.knowledge is not None:
-            worth = worth_of_launching(self.knowledge, self._allowed())
-            best = int(worth.argmax())
-            over = (
-                self._launches >= self.rules.least_launches and worth[best] < self.rules.stop_below
-            )
-            proposal = Proposal(configuration=best, why="search", worth=float(worth[best]))
-            return self._begin_final() if over else self._if_there_is_time(proposal)
+            return self._worth_most(self.knowledge)
         return self._next_of_final()
+
+    def _worth_most(self, knowledge: Knowledge) -> Proposal | None:
+        worth = worth_of_launching(knowledge, self._allowed())
+        best = int(worth.argmax())
+        over = self._launches >= self.rules.least_launches and worth[best] < self.rules.stop_below
+        if over and self._unexplored is None:
+            return self._begin_final()
+        proposal = Proposal(configuration=best, why="search", worth=float(worth[best]))
+        timely = self._if_there_is_time(proposal)
+        if timely is not proposal:
+            return timely
+        another = self._another_setting(instead_of=float(worth[best]))
+        return another or (self._begin_final() if over else proposal)
+
+    def _another_setting(self, *, instead_of: float) -> Proposal | None:
+        """A setting that was not tried yet, where that is worth more than what is known.
+
+        After one that was tried, twice as much: what looks good is looked at again.
+        """
+        if self._unexplored is None or self.knowledge is None:
+            return None
+        just_tried = self._last is not None and self._last == self._newest
+        part = Part(
+            configurations=self.configurations,
+            knowledge=self.knowledge,
+            launched={reading.configuration for reading in self.readings},
+            excluded=self.excluded,
+        )
+        tried = tried_settings(self._unexplored.axes, part)
+        worth = worth_of_another(tried, self.knowledge.launch_sd)
+        least = instead_of * (AFTER_ANOTHER if just_tried else 1.0)
+        if worth <= max(least, self.rules.stop_below):
+            return None
+        if self._newest is None or self._newest in {*part.launched, *self.excluded}:
+            found = next_setting(self._unexplored, part, tried)
+            if not found:
+                return None
+            self.admit(found)
+        return Proposal(configuration=self._newest or 0, why="search", worth=worth)
+
+    def admit(self, configurations: Sequence[Configuration]) -> None:
+        """Weigh more configurations of a large space; they come behind those there are.
+
+        What is launched beside the space (`Rules.guests`) has the places behind them all.
+        """
+        if self._unexplored is None or not configurations:
+            return
+        self._newest, more = len(self.configurations), len(configurations)
+        self._guests = [c + more if c >= self._newest else c for c in self._guests]
+        self.excluded = {
+            c + more if c >= self._newest else c: why for c, why in self.excluded.items()
+        }
+        self.configurations += tuple(configurations)
+        self._off_of = off_of(self.configurations)
+        del self._predictor  # before the larger one is made: each holds much memory
+        self._predictor = self._unexplored.predictor(self.configurations)
+        if self.readings:
+            self.knowledge = self._predictor.learn(self.readings)
 
     def tell(self, reading: Reading, proposal: Proposal | None = None) -> None:
         """What a launch measured.
@@ -190,6 +238,18 @@ class Search:
             return
         for place in (failed, *also):
             self.exclude(place, why)
+        if self._unexplored is not None and failed < len(self.configurations):
+            ran = [reading.configuration for reading in self.readings]
+            label = self.configurations[failed].label
+            for place in left_with(failed, ran, self.configurations):
+                self.exclude(place, f"has the setting with which {label} failed")
+
+    def compare(self, readings: Sequence[Reading]) -> None:
+        """What two step counts were against each other inside one launch, after the final.
+
+        It tells which is better at which load; what is said of the best rests on launches alone.
+        """
+        self.knowledge = self._predictor.learn([*self.readings, *readings])
 
     def pass_over(self, proposal: Proposal) -> None:
         """A launch of what is not in the space: it only counts."""
@@ -228,6 +288,7 @@ class Search:
 
     def _count(self, configuration: int) -> None:
         self._launches += 1
+        self._last = configuration
         self._since_baseline = 0 if configuration == 0 else self._since_baseline + 1
 
     def conclude(self) -> Conclusion | None:
@@ -335,29 +396,3 @@ def _of_final(final: FinalPlan) -> list[Proposal]:
 
 def _whys(launched: Sequence[Proposal]) -> set[tuple[str, int]]:
     return {(p.why, p.configuration) for p in launched}
-
-
-def off_of(configurations: Sequence[Configuration]) -> tuple[int, ...]:
-    """For each configuration the one without speculation at the same setting.
-
-    Where the space has none, the first: then the two baselines are one.
-    """
-    off = {c.setting: at for at, c in enumerate(configurations) if c.algorithm is None}
-    return tuple(off.get(c.setting, 0) for c in configurations)
-
-
-def first_chain(configurations: Sequence[Configuration]) -> list[int]:
-    """The chain at the user's setting with about `FIRST_STEPS` steps, for each algorithm."""
-    own = configurations[0].setting
-    first: dict[str, int] = {}
-    for at, c in enumerate(configurations):
-        if c.algorithm is None or c.is_tree or c.setting != own:
-            continue
-        before = first.get(c.algorithm)
-        if before is None or _from_first(c) < _from_first(configurations[before]):
-            first[c.algorithm] = at
-    return list(first.values())
-
-
-def _from_first(configuration: Configuration) -> int:
-    return abs((configuration.num_steps or 0) - FIRST_STEPS)

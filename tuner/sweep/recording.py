@@ -18,6 +18,7 @@ from bench.model.study import (
 )
 from bench.plan.servers import PYTHON
 from tuner.confirm import whole_blocks
+from tuner.sweep.trials import accept_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from bench.store import Manifest
     from tuner.confirm import Conclusion
     from tuner.predict import Knowledge, Reading
-    from tuner.space import Configuration
     from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
     from tuner.sweep.policy import Search
@@ -140,14 +140,6 @@ def _argv(candidates: Candidates, place: int) -> tuple[str, ...]:
 
 def _cell_gain(knowledge: Knowledge, place: int) -> tuple[float, ...]:
     return tuple(float(x) for x in knowledge.cell_mean[place] - knowledge.cell_mean[0])
-
-
-def accept_lengths(
-    knowledge: Knowledge, place: int, configuration: Configuration
-) -> tuple[float | None, ...]:
-    """Expected accept lengths of a configuration by cell; None without speculation."""
-    off = configuration.algorithm is None
-    return tuple(None if off else float(np.exp(x)) for x in knowledge.log_accept_len[place])
 
 
 # ------------------------------------------------------------------------------------ the answer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -13,40 +11,46 @@ import numpy as np
 
 from bench import clock
 from bench.errors import BenchError, DiskError, Interrupted, LoadError, ServerError
-from bench.model import BASELINE, Finding
+from bench.model import BASELINE
 from bench.model.study import StudyTrial, TrialState
 from bench.plan.trials import trial_launch, trial_plan
 from bench.runner import Noted, open_bench, publish
 from bench.runner.events import CellFinished
 from bench.runner.runs import end_orphans, launch_failed
 from bench.sglang.failures import FailureClass
-from bench.store.study import read_study, write_study
+from bench.store.study import write_study
 from tuner.confirm import FinalPlan
 from tuner.evaluate.readings import reading_of
-from tuner.study.journal import Journal, open_journal
-from tuner.study.lease import (
-    Condition,
-    as_attribute,
-    here,
-    judge,
-    now_s,
-    own_lease,
-    read_attribute,
-    renewed,
+from tuner.space.growing import grown
+from tuner.sweep.alternating import (
+    compared,
+    in_words,
+    plan_alternating,
+    step_readings,
+    write_config,
 )
-from tuner.sweep.alternating import plan_alternating, told_of, write_config
+from tuner.sweep.book import Book
 from tuner.sweep.events import TrialEnded, TrialStarting
+from tuner.sweep.experience import experience_of
 from tuner.sweep.neighbours import must_fail_too
 from tuner.sweep.policy import Proposal
-from tuner.sweep.recording import accept_lengths, gain_of, study_of
-from tuner.sweep.searching import search_of
-from tuner.sweep.trials import NO_FIGURE, STEPS, figures_of, is_of_the_moment, planned_trial
+from tuner.sweep.recording import gain_of, study_of
+from tuner.sweep.searching import notes_of, search_of
+from tuner.sweep.trials import (
+    NO_FIGURE,
+    STEPS,
+    ended_trial,
+    figures_of,
+    foreseen_of,
+    is_of_the_moment,
+    planned_trial,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bench.model import Launch, Plan
+    from bench.model import Launch
     from bench.model.study import Study
     from bench.runner import Bench
     from bench.runner.events import Event
@@ -89,52 +93,34 @@ class Sweep:
         self._positions = max(
             (c.num_steps or 1 for c in self._candidates.space.configurations), default=1
         )
-        self._search = search_of(prepared)
+        experience, notes = experience_of(prepared, writer.folder)
+        self._search = search_of(prepared, experience)
         self._notes: list[str] = [SIMULATED_NOTE] if prepared.asked.simulated else []
-        self._trials: list[StudyTrial] = []
-        self._launches: list[Launch] = []
-        self._failures: list[Finding] = []
-        self._began_ns = clock.now_ns()
-        self._lease = own_lease()
-        self._journal = self._opened()
+        self._notes += [*notes, *notes_of(prepared)]
+        self._book = Book(prepared, writer)
         self._take_up()
 
     # -- what there is already
 
-    def _opened(self) -> Journal:
-        folder = self._writer.folder
-        known: tuple[StudyTrial, ...] = ()
-        with suppress(BenchError):
-            known = read_study(folder).trials
-        return open_journal(
-            folder, self._writer.run_id, self._candidates.space.configurations, known
-        )
-
     def _take_up(self) -> None:
         """Tell the search what earlier sittings measured; close what a killed one left."""
-        leases = {n: read_attribute(found) for n, found in self._journal.leases().items()}
-        machine = here(lease.pid for lease in leases.values() if lease is not None)
-        judged = {j.number: j for j in judge(leases, now_s(), machine)}
-        # Nobody else has the run's lock: even a lease that cannot be judged is nobody's.
-        stale = self._journal.close_stale(
-            {n: j.why for n, j in judged.items() if j.condition is not Condition.LIVING}
-        )
-        if stale:
+        cut_off = self._book.close_cut_off()
+        if cut_off:
             self._on_event(
                 Noted(
-                    text=f"launch {stale[0].number + 1} was cut off ({stale[0].failure}); what it "
-                    "had not finished is measured again"
+                    text=f"launch {cut_off[0].number + 1} was cut off ({cut_off[0].failure}); "
+                    "what it had not finished is measured again"
                 )
             )
         done: list[Proposal] = []
-        trials = self._journal.trials()
+        trials = self._book.journal.trials()
         for at, trial in enumerate(trials):
+            self._search.admit(self._book.journal.admitted(trial.number))
+            self._follow(is_stored=True)
             if trial.why == STEPS:  # it is of no configuration of the space
-                self._trials.append(trial)
+                self._book.trials.append(trial)
                 continue
-            launch = self._launch(trial)
-            self._launches.append(launch)
-            self._trials.append(trial)
+            launch = self._book.take_up(trial)
             proposal = Proposal(
                 configuration=trial.configuration,
                 why=trial.why,
@@ -150,7 +136,7 @@ class Sweep:
                 self._fail_as_then(trial, proposal, trials[at + 1 :])
             else:
                 self._tell(trial, proposal, figures_of(launch, self._writer, self._prepared.tune))
-        final = self._journal.final()
+        final = self._book.journal.final()
         self._search.take_up(None if final is None else _final_of(final), done)
 
     def _fail_as_then(
@@ -185,7 +171,7 @@ class Sweep:
         whole = all(value is not None for value in found.value)
         if not found.has_value or not (whole or self._search.readings):
             return []  # a first baseline must be whole: the others are held against it
-        self._trials[-1] = replace(
+        self._book.trials[-1] = replace(
             trial,
             value=found.value,
             accept_len_tok=found.accept_len_tok,
@@ -239,12 +225,13 @@ class Sweep:
             raise
 
     def _next(self) -> Proposal | None:
-        self._search.limit(len(self._counted()) + self._launches_left())
+        self._search.limit(self._book.counted() + self._book.launches_left())
         if self._search.final is None and self._nothing_left():
             return None
         proposal = self._search.ask()
-        if self._search.final is not None and self._journal.final() is None:
-            self._journal.put_final(msgspec.to_builtins(self._search.final))
+        self._follow(is_stored=False)
+        if self._search.final is not None and self._book.journal.final() is None:
+            self._book.journal.put_final(msgspec.to_builtins(self._search.final))
         if 0 in self._search.excluded:
             why = self._search.excluded[0]
             raise ServerError(
@@ -253,43 +240,28 @@ class Sweep:
             )
         return proposal
 
+    def _follow(self, *, is_stored: bool) -> None:
+        """Take the part of a large space that the search has admitted by now."""
+        admitted = self._search.configurations[len(self._candidates.searched) :]
+        if admitted:
+            self._candidates = grown(self._candidates, admitted)
+            self._prepared = replace(self._prepared, candidates=self._candidates)
+            self._book.grow(self._prepared, () if is_stored else admitted)
+
     def _nothing_left(self) -> bool:
         """Whether all but the baseline failed or break a limit: there is nothing to compare."""
         others = range(1, len(self._candidates.searched))
         return bool(self._search.readings) and all(at in self._search.excluded for at in others)
 
-    def _counted(self) -> list[StudyTrial]:
-        """Launches that count: those that were cut off before they measured anything do not."""
-        return [
-            t
-            for t in self._trials
-            if t.state is not TrialState.STALE or any(v is not None for v in t.value)
-        ]
-
-    def _launches_left(self) -> int:
-        """How many more launches the hours allow, by what those so far took."""
-        if self._prepared.hours is None:
-            return self._prepared.launches
-        took = [
-            t.launch_s + t.measured_s
-            for t in self._trials
-            if t.launch_s is not None and t.measured_s is not None
-        ]
-        speed = self._candidates.ground.speed
-        each_s = float(np.mean(took)) if took else self._prepared.launch_s * speed
-        elapsed_s = (clock.now_ns() - self._began_ns) / 1e9  # a simulation's run faster
-        left_s = self._prepared.hours * 3600 * speed - elapsed_s
-        return max(0, math.floor(left_s / each_s))
-
     async def _trial(self, bench: Bench, proposal: Proposal, launch: Launch | None = None) -> None:
         trial = self._begun(proposal)
-        launch = self._launch(trial) if launch is None else launch
-        self._launches.append(launch)
-        self._trials.append(trial)
+        launch = self._book.launch_of(trial) if launch is None else launch
+        self._book.launches.append(launch)
+        self._book.trials.append(trial)
         self._writer.plan_launch(launch)
         self._record("running")
         label = self._candidates.space.configurations[trial.configuration].label
-        cut_off = len(self._trials) - len(self._counted())
+        cut_off = len(self._book.trials) - self._book.counted()
         self._on_trial(TrialStarting(trial=trial, label=label, cut_off=cut_off))
         began_ns = clock.now_ns()
         error: BenchError | None = None
@@ -302,32 +274,19 @@ class Sweep:
         self._ended(trial, launch, proposal, began_ns, error)
         self._record("running")
         self._on_trial(
-            TrialEnded(trial=self._trials[-1], label=label, study=self._study("running"))
+            TrialEnded(trial=self._book.trials[-1], label=label, study=self._study("running"))
         )
 
     def _begun(self, proposal: Proposal) -> StudyTrial:
-        knowledge = self._search.knowledge
         place = proposal.configuration
-        gain = sd = lengths = None
-        if knowledge is not None and place < len(knowledge.mean):
-            gain, of_it = knowledge.difference(place, 0)
-            sd = math.hypot(of_it, knowledge.launch_sd)
-            lengths = accept_lengths(
-                knowledge, place, self._candidates.space.configurations[place]
-            )
-        planned = planned_trial(
-            proposal,
-            cells=len(self._candidates.ground.points),
-            gain=gain,
-            gain_sd=sd,
-            accept_len_tok=lengths,
-        )
-        return self._journal.begin(planned, lease=as_attribute(self._lease))
+        configuration = self._candidates.space.configurations[place]
+        foreseen = foreseen_of(self._search.knowledge, place, configuration)
+        cells = len(self._candidates.ground.points)
+        return self._book.begin(planned_trial(proposal, cells=cells, foreseen=foreseen))
 
     def _heard(self, event: Event) -> None:
-        if isinstance(event, CellFinished) and self._trials:
-            self._lease = renewed(self._lease)
-            self._journal.renew(self._trials[-1].number, as_attribute(self._lease))
+        if isinstance(event, CellFinished) and self._book.trials:
+            self._book.renew()
         self._on_event(event)
 
     def _ended(
@@ -342,22 +301,7 @@ class Sweep:
         found = figures_of(launch, self._writer, self._prepared.tune)
         is_searched = trial.configuration < len(self._candidates.searched) and (trial.why != STEPS)
         records = [r for r in self._writer.launches() if r.ordinal == launch.ordinal]
-        record = records[-1] if records else None
-        ready_ns = None if record is None else record.ready_ns
-        ended = replace(
-            trial,
-            launch_id=None if record is None else record.launch_id,
-            ended_at=clock.utc_now().isoformat(),
-            launch_s=None if ready_ns is None else (ready_ns - began_ns) / 1e9,
-            measured_s=None if ready_ns is None else (clock.now_ns() - ready_ns) / 1e9,
-            value=found.value,
-            accept_len_tok=found.accept_len_tok,
-            ttft_p99_ms=found.ttft_p99_ms,
-            tpot_p99_ms=found.tpot_p99_ms,
-            memory_headroom_gib=found.memory_headroom_gib,
-            breaks=found.breaks,
-            marks=found.marks,
-        )
+        ended = ended_trial(trial, found, records[-1] if records else None, began_ns)
         if error is None and found.has_value:
             ended = replace(ended, state=TrialState.MEASURED)
             self._tell(ended, proposal, found)
@@ -368,9 +312,8 @@ class Sweep:
         else:
             ended = self._failed(ended, proposal, error)
             if error is not None:
-                self._failures.append(launch_failed(self._writer, launch, error))
-        self._trials[-1] = ended
-        self._journal.end(ended)
+                self._book.failures.append(launch_failed(self._writer, launch, error))
+        self._book.end(ended)
 
     def _failed(
         self, trial: StudyTrial, proposal: Proposal, error: BenchError | None
@@ -432,29 +375,31 @@ class Sweep:
 
     async def _alternate(self, bench: Bench) -> None:
         """Compare two step counts inside one more launch, if that is wanted and one is left."""
-        if not self._prepared.tune.adaptive or any(
-            t.why == STEPS and t.state is not TrialState.STALE for t in self._trials
-        ):
-            return
-        if self._search.conclude() is None or len(self._counted()) >= self._prepared.launches:
+        earlier = [
+            t for t in self._book.trials if t.why == STEPS and t.state is not TrialState.STALE
+        ]
+        spent = not earlier and self._book.counted() >= self._prepared.launches
+        if not self._prepared.tune.adaptive or spent or self._search.conclude() is None:
             return
         planned = plan_alternating(
-            self._candidates, self._search, self._writer.folder, ordinal=len(self._trials)
+            self._candidates,
+            self._search,
+            self._writer.folder,
+            ordinal=earlier[0].number if earlier else len(self._book.trials),
         )
         if isinstance(planned, str):
             self._notes.append(f"Step counts were not compared inside one launch: {planned}.")
             return
-        write_config(self._writer.folder, planned.asked)
-        proposal = Proposal(configuration=planned.best, why=STEPS)
-        await self._trial(bench, proposal, planned.launch)
-        self._notes += told_of(planned, self._writer)
-
-    # -- one launch
-
-    def _launch(self, trial: StudyTrial) -> Launch:
-        arm = self._candidates.arms[trial.configuration]
-        before = Counter(launch.arm for launch in self._launches)
-        return trial_launch(self._candidates.ground, arm, pair=before[arm], ordinal=trial.number)
+        if earlier:  # of a sitting that was killed before it was published
+            self._book.launches.append(planned.launch)
+        else:
+            write_config(self._writer.folder, planned.asked)
+            proposal = Proposal(configuration=planned.best, why=STEPS)
+            await self._trial(bench, proposal, planned.launch)
+        cells = compared(planned, self._writer)
+        self._notes += [in_words(planned.asked, cell, found) for cell, found in cells]
+        assert self._search.knowledge is not None  # there is a conclusion
+        self._search.compare(step_readings(planned, cells, self._search.knowledge))
 
     # -- the record
 
@@ -462,7 +407,7 @@ class Sweep:
         return study_of(
             self._prepared,
             self._search,
-            self._trials,
+            self._book.trials,
             self._writer.manifest,
             status=status,
             notes=self._notes,
@@ -472,18 +417,15 @@ class Sweep:
         write_study(self._writer.folder, self._study(status))
 
     def _published(self) -> Path:
-        if not any(t.state is TrialState.MEASURED for t in self._trials):
+        if not any(t.state is TrialState.MEASURED for t in self._book.trials):
             raise ServerError("no launch was measured.", hint="`tuner show` tells why of each.")
-        spent = len(self._counted()) >= self._search.budget
+        spent = self._book.counted() >= self._search.budget
         if self._search.conclude() is None and spent and not self._nothing_left():
             self._record("interrupted")
             self._writer.mark("interrupted")
             return self._writer.folder
         self._record("complete")
-        return publish(self._plan(), self._writer, self._failures, compared=False)
-
-    def _plan(self) -> Plan:
-        return trial_plan(self._candidates.ground, self._launches)
+        return publish(self._book.plan(), self._writer, self._book.failures, compared=False)
 
 
 def _final_of(plain: dict[str, Any]) -> FinalPlan:

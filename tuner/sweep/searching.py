@@ -9,28 +9,45 @@ import numpy as np
 from bench.model import BASELINE
 from bench.sglang.arguments import asked_text, parse_arguments, whole_number
 from tuner.predict import Predictor, points_of
+from tuner.space.growing import grown
+from tuner.space.large import MOST_CONFIGURATIONS, MOST_POINTS
+from tuner.sweep.admitting import Unexplored
 from tuner.sweep.policy import Rules, Search
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tuner.predict import Experience
+    from tuner.space import Configuration
     from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
 
 
-def search_of(prepared: Prepared) -> Search:
-    """The search, with the physics of the scenario's cards as its prior where there are any."""
+def search_of(prepared: Prepared, experience: Experience | None = None) -> Search:
+    """The search, with the physics of the scenario's cards as its prior where there are any.
+
+    Args:
+        prepared: The sweep.
+        experience: What earlier studies tell of trees.
+    """
     candidates, tune = prepared.candidates, prepared.tune
-    configurations = candidates.searched
-    points = points_of(
-        configurations,
-        cells=[_cell(point) for point in candidates.ground.points],
-        weights=np.array(candidates.weights),
-        cards=_cards(candidates) if tune.objective == "tok_per_s" else None,
-        tp=_tp(candidates),
-    )
+    cells = [_cell(point) for point in candidates.ground.points]
+    cards = _cards(candidates) if tune.objective == "tok_per_s" else None
+
+    def predictor(configurations: Sequence[Configuration]) -> Predictor:
+        points = points_of(
+            configurations,
+            cells=cells,
+            weights=np.array(candidates.weights),
+            cards=cards,
+            tp=_tp(candidates),
+        )
+        return Predictor(points, experience=experience)
+
     guests = (candidates.default, candidates.adaptive)
     return Search(
-        Predictor(points),
-        configurations,
+        predictor(candidates.searched),
+        candidates.searched,
         Rules(
             budget=prepared.launches - (1 if tune.adaptive else 0),  # one to compare steps in
             seed=prepared.loaded.scenario.seed,
@@ -41,7 +58,41 @@ def search_of(prepared: Prepared) -> Search:
             least_launches=tune.stop.least_launches,
             margin=candidates.ground.measure.practical_margin,
         ),
+        _unexplored(candidates, predictor, prepared.loaded.scenario.seed),
     )
+
+
+def _unexplored(
+    candidates: Candidates, predictor: Callable[[Sequence[Configuration]], Predictor], seed: int
+) -> Unexplored | None:
+    """What a large space has beyond what the search begins with."""
+    large = candidates.large
+    if large is None:
+        return None
+    begun_with = len(candidates.searched)
+    return Unexplored(
+        axes=large.axes,
+        at=lambda choice: large.at(choice).configurations,
+        runnable=lambda asked: grown(candidates, asked).searched[begun_with:],
+        predictor=predictor,
+        most=min(MOST_CONFIGURATIONS, MOST_POINTS // len(candidates.ground.points)),
+        seed=seed,
+    )
+
+
+def notes_of(prepared: Prepared) -> tuple[str, ...]:
+    """What is to be told of a space that is not held as a whole."""
+    large = prepared.candidates.large
+    if large is None:
+        return ()
+    counts = large.counts
+    distinct = f"{'' if counts.is_whole else 'at least '}{counts.distinct:,}"
+    told = (
+        f"The space has {counts.raw:,} points and {distinct} distinct configurations: more than "
+        "can be weighed against one another. Held are the drafts at your own setting, and the "
+        "best of them at each setting that was tried."
+    )
+    return (told,)
 
 
 def _cell(point: Any) -> tuple[int, float]:  # noqa: ANN401  # a Point of the plan
