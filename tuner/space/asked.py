@@ -78,7 +78,7 @@ def surveyed(tune: Tune, axes: Axes, server: Server) -> Space | None:
     return space if len(space.configurations) <= MOST_CONFIGURATIONS else None
 
 
-def large_of(  # what a record of them would only rename
+def large_of(
     loaded: LoadedScenario,
     tune: Tune,
     axes: Axes,
