@@ -1,14 +1,13 @@
 """Sweeps that begin with what earlier ones measured, over stand-in servers."""
 
 import asyncio
-import itertools
 import json
 import shutil
 
-import msgspec
 import numpy as np
 import pytest
-from bench_stand_ins import MS, SCENARIO, World, samples_of
+from bench_stand_ins import MS, SCENARIO, World
+from decoded import decoded
 
 from bench.store.study import STUDY, read_study, studies_in
 from tuner.predict.published import SPECBUNDLE
@@ -43,31 +42,14 @@ class Engine(World):
         steps, topk = (int(words[2]), int(words[3])) if speculative else (0, 0)
         reach = [(TREE if topk > 1 else CHAIN) ** k for k in range(1, steps + 1)]
         at_least = [VERIFY_CT, *(round(VERIFY_CT * r) for r in reach), 0]
-        tokens = sum(at_least)
-        step_ns = int(STEP_MS[steps] * MS)
-        made = []
-        for sample in samples_of(cell):
-            turn = sample.index // cell.load.concurrency
-            sent_ns = sample.sent_ns - turn * 90 * MS + turn * (VERIFY_CT + 2) * step_ns
-            counts = np.linspace(0, tokens, VERIFY_CT + 1).round().astype(int)[1:]
-            events = tuple(sent_ns + (i + 1) * step_ns for i in range(VERIFY_CT))
-            histogram = tuple(a - b for a, b in itertools.pairwise(at_least))
-            told = {
-                "sent_ns": sent_ns,
-                "due_ns": sent_ns,
-                "first_byte_ns": events[0],
-                "first_visible_ns": events[0],
-                "ended_ns": events[-1],
-                "event_ns": events,
-                "event_tok": tuple(int(c) for c in counts),
-                "output_tok": tokens,
-                "spec_verify_ct": VERIFY_CT if steps else None,
-                "spec_num_correct_drafts": tokens - VERIFY_CT if steps else None,
-                "spec_num_proposed_drafts": VERIFY_CT * steps if steps else None,
-                "spec_correct_drafts_histogram": histogram if steps else None,
-            }
-            made.append(msgspec.convert(msgspec.to_builtins(sample) | told, type(sample)))
-        return made
+        return decoded(
+            cell,
+            steps=steps,
+            step_ns=int(STEP_MS[steps] * MS),
+            verify_ct=VERIFY_CT,
+            tokens=sum(at_least),
+            at_least=at_least,
+        )
 
 
 @pytest.fixture

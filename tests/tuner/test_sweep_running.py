@@ -1,15 +1,14 @@
 """Whole sweeps over stand-in servers whose truth is known."""
 
 import asyncio
-import itertools
 import json
 import os
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
-from bench_stand_ins import MS, SCENARIO, World, forever, samples_of
+from bench_stand_ins import MS, SCENARIO, World, forever
+from decoded import decoded
 
 from bench import runner
 from bench.errors import InputError, Interrupted, ServerError, StoreError
@@ -61,37 +60,15 @@ class Engine(World):
     def made(self, cell):
         steps = steps_of(cell.arm)
         step_ns = int(STEP_MS[steps] * MS * self.factor)
-        verify_ct, tokens = 40, round(40 * accept_len(steps))
-        made = []
-        for sample in samples_of(cell):
-            turn = sample.index // cell.load.concurrency
-            sent_ns = sample.sent_ns - turn * 90 * MS + turn * (verify_ct + 2) * step_ns
-            counts = np.linspace(0, tokens, verify_ct + 1).round().astype(int)[1:]
-            events = tuple(sent_ns + (i + 1) * step_ns for i in range(verify_ct))
-            reach = [REACH**k for k in range(1, steps + 1)]
-            at_least = [verify_ct, *(round(verify_ct * r) for r in reach), 0]
-            histogram = tuple(a - b for a, b in itertools.pairwise(at_least))
-            made.append(
-                msgspec.convert(
-                    msgspec.to_builtins(sample)
-                    | {
-                        "sent_ns": sent_ns,
-                        "due_ns": sent_ns,
-                        "first_byte_ns": events[0],
-                        "first_visible_ns": events[0],
-                        "ended_ns": events[-1],
-                        "event_ns": events,
-                        "event_tok": tuple(int(c) for c in counts),
-                        "output_tok": tokens,
-                        "spec_verify_ct": verify_ct if steps else None,
-                        "spec_num_correct_drafts": tokens - verify_ct if steps else None,
-                        "spec_num_proposed_drafts": verify_ct * steps if steps else None,
-                        "spec_correct_drafts_histogram": histogram if steps else None,
-                    },
-                    type(sample),
-                )
-            )
-        return made
+        reach = [REACH**k for k in range(1, steps + 1)]
+        return decoded(
+            cell,
+            steps=steps,
+            step_ns=step_ns,
+            verify_ct=40,
+            tokens=round(40 * accept_len(steps)),
+            at_least=[40, *(round(40 * r) for r in reach), 0],
+        )
 
 
 @pytest.fixture

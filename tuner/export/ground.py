@@ -17,7 +17,7 @@ from bench.sglang.arguments import asked_text, parse_arguments
 from bench.store.layout import SCENARIO
 from bench.store.manifest import read_manifest
 from tuner.export.yaml_writing import plain
-from tuner.space import Configuration
+from tuner.space.configuration import configuration_in
 from tuner.space.points import Server, command_line
 
 if TYPE_CHECKING:
@@ -84,16 +84,7 @@ class Ground:
         """A configuration's arguments, without the command before them."""
         draft = () if self.draft is None else _draft_words(self.draft, self.loaded)
         server = Server(arguments=self.server.arguments, draft_arguments=draft)
-        return command_line(
-            Configuration(
-                algorithm=configuration.algorithm,
-                num_steps=configuration.num_steps,
-                eagle_topk=configuration.eagle_topk,
-                num_draft_tokens=configuration.num_draft_tokens,
-                arguments=configuration.arguments,
-            ),
-            server,
-        )
+        return command_line(configuration_in(configuration), server)
 
 
 def ground_of(folder: Path, study: Study) -> Ground:

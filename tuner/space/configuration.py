@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.model.study import StudyConfiguration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +59,15 @@ class Configuration:
             words = [self.algorithm, "-".join(str(n) for n in numbers if n is not None)]
         words += [f"{name}={value}" for name, value in (*self.arguments, *self.environment)]
         return " ".join(words)
+
+
+def configuration_in(study: StudyConfiguration) -> Configuration:
+    """A configuration as a study has stored it."""
+    return Configuration(
+        algorithm=study.algorithm,
+        num_steps=study.num_steps,
+        eagle_topk=study.eagle_topk,
+        num_draft_tokens=study.num_draft_tokens,
+        arguments=study.arguments,
+        environment=study.environment,
+    )

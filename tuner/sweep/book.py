@@ -14,7 +14,7 @@ from bench.errors import BenchError
 from bench.model.study import StudyTrial, TrialState
 from bench.plan.trials import trial_launch, trial_plan
 from bench.store.study import read_study
-from tuner.space import Configuration
+from tuner.space.configuration import configuration_in
 from tuner.study.journal import Journal, open_journal
 from tuner.study.lease import (
     Condition,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bench.model import Finding, Launch, Plan
     from bench.model.study import Study
     from bench.store import RunWriter
-    from tuner.space import Setting
+    from tuner.space import Configuration, Setting
     from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
 
@@ -166,13 +166,5 @@ def _admitted(study: Study, candidates: Candidates) -> tuple[Configuration, ...]
         return ()
     searched = len(study.configurations) - (candidates.adaptive is not None)
     return tuple(
-        Configuration(
-            algorithm=c.algorithm,
-            num_steps=c.num_steps,
-            eagle_topk=c.eagle_topk,
-            num_draft_tokens=c.num_draft_tokens,
-            arguments=c.arguments,
-            environment=c.environment,
-        )
-        for c in study.configurations[len(candidates.searched) : searched]
+        configuration_in(c) for c in study.configurations[len(candidates.searched) : searched]
     )
