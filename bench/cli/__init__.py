@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,9 +38,25 @@ def run_command(name: str, command: Callable[[], None]) -> None:
         from bench.http import redact
 
         said = "\n".join(filter(None, (str(error), error.hint)))
-        for place, line in enumerate(redact(said).splitlines()):
-            lead = f"{name}: " if not place else " " * (len(name) + 2)
-            print(f"{lead}{line}".rstrip(), file=sys.stderr)
+        with suppress(BrokenPipeError):  # nobody reads it
+            for place, line in enumerate(redact(said).splitlines()):
+                lead = f"{name}: " if not place else " " * (len(name) + 2)
+                print(f"{lead}{line}".rstrip(), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    finally:
+        _let_go_of_stderr()
+
+
+def _let_go_of_stderr() -> None:
+    """What nobody read of the progress must not become the exit status.
+
+    Python flushes once more at its end, and exits with 120 where the reader has gone.
+    """
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

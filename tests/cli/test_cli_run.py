@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from bench_command import BENCH, TINY, Command, run_bench
 
 CELL_KEYS = {
@@ -177,14 +178,31 @@ def test_a_narrow_terminal_loses_no_figure(finished):
     assert "…" not in done.stdout.partition("workload")[2].partition("No verdict")[0]
 
 
-def test_progress_that_nobody_reads_stops_no_run(tmp_path):
-    command = Command("run", TINY, "--sim", "--json", "--only", "load=1", cwd=tmp_path)
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_progress_that_nobody_reads_stops_no_run(tmp_path, unbuffered):
+    asked = ("run", TINY, "--sim", "--json", "--only", "load=1")
+    command = Command(*asked, cwd=tmp_path, PYTHONUNBUFFERED=unbuffered)
     command.wait_for("[1/2]")
     command.process.stderr.close()
     with command.process.stdout as stdout:
         out = stdout.read()
     assert command.process.wait(timeout=60) in {0, 4}
     assert len(json.loads(out)["cells"]) == 2
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_mistake_that_nobody_reads_of_is_a_mistake_all_the_same(tmp_path, unbuffered):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        done = subprocess.run(
+            [BENCH, "run", "nothing.yaml"],
+            check=False,
+            cwd=tmp_path,
+            stderr=nobody,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 2
 
 
 def test_importing_the_command_is_light():
