@@ -209,7 +209,15 @@ class _Keeper:
                     process.terminate()
                 await _within(process, AGAIN_S)
                 close(process)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Between two tries; a stop ends it, so that what a short life has said is still read."""
+        if self._stop_asked.is_set():
             await asyncio.sleep(AGAIN_S / 2)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop_asked.wait(), AGAIN_S / 2)
 
 
 async def _pass_on(output: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
@@ -227,7 +235,7 @@ async def _pass_on(output: asyncio.StreamReader, process: asyncio.subprocess.Pro
         pass
     except asyncio.CancelledError:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ended(process), REST_S)
+            await asyncio.wait_for(hold(), REST_S)  # what it still has to say
         if not process.returncode:
             _write(b"".join(held))
         raise
