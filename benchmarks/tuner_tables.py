@@ -87,9 +87,7 @@ def print_regret(outcomes: list[Outcome], half: str) -> list[str]:
         ):
             needs = launches_for(outcomes, half, "tpe", float(statistic(values)), statistic)
             told.append(f"> {RIVAL_LAUNCHES}" if needs is None else str(needs))
-            # Where nothing is left to regret, both have arrived: it says nothing of n launches.
-            tied = float(statistic(values)) == 0.0
-            if half == "other" and needs is not None and needs < 3 * n and not tied:
+            if half == "other" and needs is not None and needs < 3 * n:
                 missed.append(f"TPE needs only {needs} launches for the {name} regret of {n}")
         print(f"{n:>10}  {'; '.join(told)}")
     return missed
