@@ -59,6 +59,18 @@ def launches_for(
     return None if last >= RIVAL_LAUNCHES else last + 1
 
 
+def own_launches(
+    outcomes: list[Outcome], half: str, goal: float, statistic: Callable[..., Any]
+) -> int:
+    """Fewest launches of ours, among the budgets, from which on its regret is at most `goal`."""
+    enough = BUDGETS[-1]
+    for n in reversed(BUDGETS):
+        if statistic(regrets(outcomes, half, "ours", n)) > goal:
+            break
+        enough = n
+    return enough
+
+
 def print_regret(outcomes: list[Outcome], half: str) -> list[str]:
     """Regret tables of one half; what misses a goal."""
     missed = []
@@ -76,7 +88,7 @@ def print_regret(outcomes: list[Outcome], half: str) -> list[str]:
                 if p90 > GOAL_P90[n]:
                     missed.append(f"p90 regret at {n} launches {p90:.2f}")
         print(f"{n:>10}", *(f"{cell:>20}" for cell in row))
-    print("launches that TPE needs for the same regret (median; mean; p90):")
+    print("launches for the regret of each budget: ours, TPE (median; mean; p90):")
     for n in BUDGETS:
         values = regrets(outcomes, half, "ours", n)
         told = []
@@ -85,10 +97,12 @@ def print_regret(outcomes: list[Outcome], half: str) -> list[str]:
             ("mean", np.mean),
             ("p90", lambda v: np.quantile(v, 0.9)),
         ):
-            needs = launches_for(outcomes, half, "tpe", float(statistic(values)), statistic)
-            told.append(f"> {RIVAL_LAUNCHES}" if needs is None else str(needs))
-            if half == "other" and needs is not None and needs < 3 * n:
-                missed.append(f"TPE needs only {needs} launches for the {name} regret of {n}")
+            goal = float(statistic(values))
+            own = own_launches(outcomes, half, goal, statistic)
+            needs = launches_for(outcomes, half, "tpe", goal, statistic)
+            told.append(f"{own}, " + (f"> {RIVAL_LAUNCHES}" if needs is None else str(needs)))
+            if half == "other" and needs is not None and needs < 3 * own:
+                missed.append(f"TPE needs only {needs} launches for the {name} regret of {own}")
         print(f"{n:>10}  {'; '.join(told)}")
     return missed
 

@@ -28,7 +28,7 @@ LEAST_BLOCKS: Final = 2
 # Launches: with fewer only one goes to the final, launched on both sides of the baselines, so that
 # a steady drift cancels; the baseline's repeat is then the search's own.
 TWO_FROM: Final = 16
-DOUBT: Final = 0.5
+DOUBT: Final = 0.25  # standard deviations that count against what was never launched
 CLEARLY: Final = 2.0  # standard deviations by which the best has to lead to be alone in the final
 OFF_MAY_WIN: Final = 0.02  # log ratio by which speculation has to be ahead, else off competes
 # What the prior of the launch noise is worth in repeats: a logarithm known within 0.5 is what two
@@ -185,8 +185,8 @@ def ranked(
 ) -> NDArray[np.int64]:
     """Configurations, the best first; one that was never launched has to be better for certain.
 
-    Its mean is lowered by half the standard deviation of its difference to the best launched one:
-    laws that hold elsewhere may not hold for it.
+    Its mean is lowered by a quarter of the standard deviation of its difference to the best
+    launched one: laws that hold elsewhere may not hold for it.
     """
     best = int(np.where(launched, knowledge.mean, -np.inf).argmax())
     cov = knowledge.cov
