@@ -58,6 +58,9 @@ _NVLS_US = 25.0  # a constant of NCCL's model, for its only protocol, Simple
 _SAVED_KERNEL_US = 2.5  # the add and norm that the fused kernel makes unnecessary
 _TWO_SHOT_BYTES = {2: math.inf, 4: 512 * 1024}
 _TWO_SHOT_BYTES_MORE = 256 * 1024
+# Above this SGLang leaves it to NCCL: the default of SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB,
+# and _MAX_CAR_SIZE of the kernels that run without NVLink.
+_CUSTOM_MOST_BYTES = {"nvlink": 16 * 1024 * 1024, "pcie": 8 * 1024 * 1024}
 _TWO_SHOT_SHARE = 1.6  # of the latency: two exchanges with barriers in place of one
 
 
@@ -143,7 +146,7 @@ def path_us(
         return nccl_us(links, message_bytes, ranks, asked)[0]
     if path == "nvls":
         return _BASE_US["ring"]["Simple"] + _NVLS_US + message_bytes / (links.bus_gb_per_s * 1e3)
-    if message_bytes > links.custom_max_bytes:
+    if message_bytes > _CUSTOM_MOST_BYTES[links.transport]:
         return nccl_us(links, message_bytes, ranks, asked)[0]
     latency_us = links.one_shot_us or 0.0
     bytes_per_us = (links.link_gb_per_s or links.bus_gb_per_s) * 1e3

@@ -25,7 +25,6 @@ class Links:
         one_shot_us: Time of SGLang's own all-reduce of a few bytes; None: it does not run here
             (it wants NVLink, or no more than two GPUs).
         link_gb_per_s: What one GPU reads from its peers in one direction; None with `one_shot_us`.
-        custom_max_bytes: Above this SGLang leaves an all-reduce to NCCL.
         nvls: Whether NVSwitch can reduce (NCCL's NVLS).
         default_path: What SGLang uses on this node when told nothing: the path of the card's
             `allreduce_us`.
@@ -37,7 +36,6 @@ class Links:
     channel_gb_per_s: float
     one_shot_us: float | None = None
     link_gb_per_s: float | None = None
-    custom_max_bytes: int = 8 * 1024 * 1024
     nvls: bool = False
     default_path: AllreducePath = "nccl"
 

@@ -120,6 +120,16 @@ def test_two_shots_beat_one_where_they_are_used():
     assert path_us(H200.links, "custom", size, 8) < one_shot
 
 
+@pytest.mark.parametrize(("transport", "most_mib"), [("nvlink", 16), ("pcie", 8)])
+def test_large_messages_go_through_nccl_whatever_the_path(transport, most_mib):
+    links = replace(H200.links, transport=transport)
+    by_nccl = [
+        path_us(links, "custom", size, 8) == nccl_us(links, size, 8)[0]
+        for size in (most_mib << 20, (most_mib << 20) + 1)
+    ]
+    assert by_nccl == [False, True]
+
+
 @pytest.mark.parametrize("path", ["custom", "fused", "nvls"])
 def test_paths_that_pcie_has_not(path):
     with pytest.raises(InputError, match=RTX.name) as caught:
