@@ -328,13 +328,29 @@ def test_what_is_within_noise_of_what_is_in_use_is_worth_no_change(engine, tmp_p
 
 def test_two_step_counts_are_compared_inside_one_launch_at_the_end(engine, tmp_path):
     tune = TUNE.replace("12", "14") + "  stop: {expected_gain: 0.01}\n  adaptive: true\n"
-    study = read_study(run(*begin(tmp_path, tune)))
+    prepared, writer = begin(tmp_path, tune, overrides=("server.environment.NCCL_DEBUG=WARN",))
+    study = read_study(run(prepared, writer))
     [steps] = [t for t in study.trials if t.why == "steps"]
     assert steps.number == len(study.trials) - 1
     told = [note for note in study.notes if "one launch" in note]
     assert len(told) == 2  # a cell each; stand-ins write no log that tells the phases
+    own = [t for t in study.trials if t.configuration == steps.configuration and t != steps]
+    assert study.configurations[steps.configuration].launches == len(own)
+    # The adaptive mode that SGLang may be asked for beside the others is none of the space.
+    counts = study.counts
+    assert counts.distinct == len(prepared.candidates.searched) == len(study.configurations) - 1
+    assert counts.distinct == counts.legal - sum(count for _, count in study.aliases)
+    assert study.environment == (("NCCL_DEBUG", "WARN"),)
     labels = {c.place: c.label for c in study.configurations}
     assert labels[study.conclusion.deploy] == "EAGLE3 3-1-4"
+
+
+def test_comparing_steps_takes_no_launch_that_the_verdict_needs(engine, tmp_path):
+    tune = TUNE.replace("12", "5") + "  adaptive: true\n"
+    study = read_study(run(*begin(tmp_path, tune)))
+    assert [t.why for t in study.trials] == ["baseline", "first", "final", "final", "final"]
+    assert study.conclusion.verdict is not None
+    assert any("one more than the 5 launches of a verdict" in note for note in study.notes)
 
 
 def test_what_breaks_a_limit_is_not_handed_over(engine, tmp_path):

@@ -1,6 +1,8 @@
 """From axes to distinct effective configurations."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from tuner.space import (
     settings_of,
     survey,
 )
-from tuner.space.candidates import candidates_of
+from tuner.space.candidates import candidates_of, weights_of
 
 SERVER = Server(
     arguments=("--model-path", "target"),
@@ -121,6 +123,28 @@ def test_what_the_scenario_has_already_makes_no_new_configuration():
         assert effective(asked, server)[0] == Configuration()
     other = Configuration(arguments=(("--page-size", "64"),))
     assert effective(other, server)[0] == other
+
+
+def test_the_value_that_sglang_would_take_by_itself_makes_no_new_configuration():
+    settings_made = settings_of({"--page-size": (None, "1", "16")}, {})
+    axes = Axes(
+        algorithms=("EAGLE3",),
+        num_steps=(3,),
+        eagle_topk=(1,),
+        num_draft_tokens=(4,),
+        settings=settings_made,
+    )
+    known = Server(
+        arguments=(*SERVER.arguments, "--attention-backend", "flashinfer"),
+        draft_arguments=SERVER.draft_arguments,
+        known=SERVER.known,
+    )
+    labels = [c.label for c in survey(axes, known).configurations]
+    assert labels == ["off", "EAGLE3 3-1-4", "off --page-size=16", "EAGLE3 3-1-4 --page-size=16"]
+    # Whose pages are 128 long: asked for 1 it is still another server than the default one.
+    other = replace(known, arguments=(*SERVER.arguments, "--attention-backend", "trtllm_mha"))
+    labels = [c.label for c in survey(axes, other).configurations]
+    assert "off --page-size=1" not in labels
 
 
 def test_bundles_are_one_axis():
@@ -234,6 +258,47 @@ def test_what_cannot_be_searched_is_told(tmp_path, block, told):
 def test_an_algorithm_without_the_adaptive_mode_has_no_guest(tmp_path):
     loaded = scenario_with(tmp_path, "  algorithm: [STANDALONE]\n  present: eagle3-rewired\n")
     assert candidates_of(loaded, read_tune(loaded), simulated=False).adaptive is None
+
+
+def cells(*pairs):
+    return [
+        SimpleNamespace(workload=SimpleNamespace(name=w), load=SimpleNamespace(label=load))
+        for w, load in pairs
+    ]
+
+
+POINTS = cells(("chat-2k", "1"), ("chat-2k", "8"), ("chat-2k", "64"), ("agent-32k", "1"))
+
+
+@pytest.mark.parametrize(
+    ("block", "shares"),
+    [
+        ("  num_steps: [3]\n", (1 / 6, 1 / 6, 1 / 6, 1 / 2)),
+        ("  workloads: {chat-2k: 3, agent-32k: 1}\n", (1 / 4, 1 / 4, 1 / 4, 1 / 4)),
+        ('  loads: {"1": 1, "8": 2, "64": 1}\n', (1 / 8, 1 / 4, 1 / 8, 1 / 2)),
+    ],
+)
+def test_a_workload_has_its_share_whatever_its_loads(tmp_path, block, shares):
+    tune = read_tune(scenario_with(tmp_path, block))
+    assert weights_of(tune, POINTS) == pytest.approx(shares)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "8", "64"])),
+        min_size=1,
+        unique=True,
+    )
+)
+def test_shares_sum_to_one(pairs):
+    tune = SimpleNamespace(workloads={"a": 2.0}, loads={"8": 3.0})
+    shares = weights_of(tune, cells(*pairs))
+    assert sum(shares) == pytest.approx(1)
+    present = {w for w, _ in pairs}
+    total = sum({"a": 2.0}.get(w, 1.0) for w in present)
+    for name in present:
+        share = sum(s for s, (w, _) in zip(shares, pairs, strict=True) if w == name)
+        assert share == pytest.approx({"a": 2.0}.get(name, 1.0) / total)
 
 
 def test_no_block_is_told(tmp_path):

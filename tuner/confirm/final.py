@@ -28,6 +28,7 @@ LEAST_BLOCKS: Final = 2
 # Launches: with fewer only one goes to the final, launched on both sides of the baselines, so that
 # a steady drift cancels; the baseline's repeat is then the search's own.
 TWO_FROM: Final = 16
+FEWEST: Final = 5  # launches of a verdict: the baseline, one other, that around the baseline
 DOUBT: Final = 0.25  # standard deviations that count against what was never launched
 CLEARLY: Final = 2.0  # standard deviations by which the best has to lead to be alone in the final
 OFF_MAY_WIN: Final = 0.02  # log ratio by which speculation has to be ahead, else off competes

@@ -34,9 +34,10 @@ from tuner.space.points import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from bench.plan.making import Ground
+    from bench.plan.points import Point
     from bench.plan.servers import PlannedArm
     from tuner.space.large import Large
     from tuner.space.schema import Tune
@@ -147,15 +148,11 @@ def candidates_of(
         told = "; ".join(f"{reason} ({rule})" for rule, _, reason in space.illegal)
         raise loaded.rejected("tune", f"no speculative configuration is legal: {told}")
     place = {c: at for at, c in enumerate(space.configurations)}
-    weights = [
-        (tune.workloads.get(p.workload.name, 1.0)) * (tune.loads.get(p.load.label, 1.0))
-        for p in ground.points
-    ]
     return Candidates(
         space=space,
         ground=ground,
         arms=names,
-        weights=tuple(weight / sum(weights) for weight in weights),
+        weights=weights_of(tune, ground.points),
         present=_place(loaded, place, named, tune.present),
         known_good=tuple(
             at for arm in tune.known_good if (at := _place(loaded, place, named, arm)) is not None
@@ -163,6 +160,23 @@ def candidates_of(
         default=_default(place, server, axes),
         adaptive=None if adaptive is None else place.get(adaptive),
         large=large,
+    )
+
+
+def weights_of(tune: Tune, points: Sequence[Point]) -> tuple[float, ...]:
+    """Shares of the cells in the objective, summing to 1.
+
+    A workload's share is its weight's, however many loads it is measured at; its loads share it by
+    theirs.
+    """
+    loads = [tune.loads.get(point.load.label, 1.0) for point in points]
+    of_workload: dict[str, float] = {}
+    for point, load in zip(points, loads, strict=True):
+        of_workload[point.workload.name] = of_workload.get(point.workload.name, 0.0) + load
+    mix = {name: tune.workloads.get(name, 1.0) for name in of_workload}
+    return tuple(
+        mix[point.workload.name] / sum(mix.values()) * load / of_workload[point.workload.name]
+        for point, load in zip(points, loads, strict=True)
     )
 
 

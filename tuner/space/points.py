@@ -200,7 +200,7 @@ def _effective_arguments(
 ) -> tuple[tuple[str, str], ...]:
     """The searched options that do anything, with the values that they will have."""
     common = parse_arguments(server.arguments)
-    settled = {dest: value for dest, value in outcome.values if value is not None}
+    settled = _settled(outcome)
     kept = []
     for option, value in asked.arguments:
         dest = next(iter(parse_arguments([option, "" if value == "true" else value])))
@@ -209,8 +209,26 @@ def _effective_arguments(
         if dest in common and common[dest] == parsed[dest]:  # as the scenario has it
             continue
         becomes = settled.get(dest)
-        kept.append((option, value if becomes is None else _as_word(becomes)))
+        word = value if becomes is None else _as_word(becomes)
+        if _would_be(dest, option, asked, server) != word:
+            kept.append((option, word))
     return tuple(sorted(kept))
+
+
+def _settled(outcome: EffectiveSpeculative) -> dict[str, str | float | bool]:
+    return {dest: value for dest, value in outcome.values if value is not None}
+
+
+def _would_be(dest: str, option: str, asked: Configuration, server: Server) -> str | None:
+    """What a setting would be if one searched option were not given; None: that is not known."""
+    without = replace(asked, arguments=tuple(a for a in asked.arguments if a[0] != option))
+    known = replace(
+        server.known, environment={**dict(server.environment), **dict(asked.environment)}
+    )
+    outcome = effective_speculative(parse_arguments(command_line(without, server)), known)
+    if isinstance(outcome, Rejection) or dest not in (settled := _settled(outcome)):
+        return None
+    return _as_word(settled[dest])
 
 
 def _as_word(value: str | float | bool) -> str:  # noqa: FBT001  # a setting's own value

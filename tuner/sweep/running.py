@@ -35,7 +35,7 @@ from tuner.sweep.experience import experience_of
 from tuner.sweep.neighbours import must_fail_too
 from tuner.sweep.policy import Proposal
 from tuner.sweep.recording import gain_of, study_of
-from tuner.sweep.searching import notes_of, search_of
+from tuner.sweep.searching import compares_steps, notes_of, search_of
 from tuner.sweep.trials import (
     NO_FIGURE,
     STEPS,
@@ -109,7 +109,7 @@ class Sweep:
             self._on_event(
                 Noted(
                     text=f"launch {cut_off[0].number + 1} was cut off ({cut_off[0].failure}); "
-                    "what it had not finished is measured again"
+                    "the cells that it had finished count"
                 )
             )
         done: list[Proposal] = []
@@ -379,7 +379,7 @@ class Sweep:
             t for t in self._book.trials if t.why == STEPS and t.state is not TrialState.STALE
         ]
         spent = not earlier and self._book.counted() >= self._prepared.launches
-        if not self._prepared.tune.adaptive or spent or self._search.conclude() is None:
+        if not compares_steps(self._prepared) or spent or self._search.conclude() is None:
             return
         planned = plan_alternating(
             self._candidates,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bench.model import BASELINE
 from bench.sglang.arguments import asked_text, parse_arguments, whole_number
+from tuner.confirm.final import FEWEST
 from tuner.predict import Predictor, points_of
 from tuner.space.growing import grown
 from tuner.space.large import MOST_CONFIGURATIONS, MOST_POINTS
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from tuner.space.candidates import Candidates
     from tuner.sweep.beginning import Prepared
 
+# Objectives that are accept length over cycle time, up to a constant of the cell.
+OF_PHYSICS: Final = ("tok_per_s", "tok_per_s_per_user")
+
 
 def search_of(prepared: Prepared, experience: Experience | None = None) -> Search:
     """The search, with the physics of the scenario's cards as its prior where there are any.
@@ -32,7 +36,7 @@ def search_of(prepared: Prepared, experience: Experience | None = None) -> Searc
     """
     candidates, tune = prepared.candidates, prepared.tune
     cells = [_cell(point) for point in candidates.ground.points]
-    cards = _cards(candidates) if tune.objective == "tok_per_s" else None
+    cards = _cards(candidates) if tune.objective in OF_PHYSICS else None
 
     def predictor(configurations: Sequence[Configuration]) -> Predictor:
         points = points_of(
@@ -49,7 +53,7 @@ def search_of(prepared: Prepared, experience: Experience | None = None) -> Searc
         predictor(candidates.searched),
         candidates.searched,
         Rules(
-            budget=prepared.launches - (1 if tune.adaptive else 0),  # one to compare steps in
+            budget=prepared.launches - compares_steps(prepared),
             seed=prepared.loaded.scenario.seed,
             first=candidates.known_good,
             present=candidates.present,
@@ -60,6 +64,11 @@ def search_of(prepared: Prepared, experience: Experience | None = None) -> Searc
         ),
         _unexplored(candidates, predictor, prepared.loaded.scenario.seed),
     )
+
+
+def compares_steps(prepared: Prepared) -> bool:
+    """Whether one launch is kept to compare step counts in: never the one a verdict needs."""
+    return prepared.tune.adaptive and prepared.launches > FEWEST
 
 
 def _unexplored(
@@ -81,8 +90,25 @@ def _unexplored(
 
 
 def notes_of(prepared: Prepared) -> tuple[str, ...]:
+    """What is to be told of how a space is searched."""
+    candidates, tune = prepared.candidates, prepared.tune
+    told = []
+    if tune.objective not in OF_PHYSICS and _cards(candidates) is not None:
+        told.append(
+            f"The physics of the cards say nothing of {tune.objective}: predictions begin with "
+            "accept lengths alone, and the first are far too high."
+        )
+    if tune.adaptive and not compares_steps(prepared):
+        told.append(
+            f"Step counts are not compared inside one launch: that takes one more than the "
+            f"{FEWEST} launches of a verdict."
+        )
+    return (*told, *_of_large(candidates))
+
+
+def _of_large(candidates: Candidates) -> tuple[str, ...]:
     """What is to be told of a space that is not held as a whole."""
-    large = prepared.candidates.large
+    large = candidates.large
     if large is None:
         return ()
     counts = large.counts
