@@ -49,9 +49,12 @@ def expected_gain(c: StudyConfiguration) -> Value:
 
 
 def cell_names(study: Study) -> list[str]:
-    """Each cell as `chat-2k · 8`; without the workload where there is one alone."""
+    """Each cell as `chat-2k · 8`; `load 8` where there is one workload alone."""
     several = len({cell.workload for cell in study.cells}) > 1
-    return [f"{cell.workload} · {cell.load}" if several else cell.load for cell in study.cells]
+    return [
+        f"{cell.workload} · {cell.load}" if several else f"load {cell.load}"
+        for cell in study.cells
+    ]
 
 
 # --- the surface
@@ -251,7 +254,8 @@ def _accuracy_table(gains: Sequence[Prediction], accept_lens: Sequence[Predictio
     ]
     return Table(
         name="prediction_accuracy",
-        caption="How good the predictions were (measured − predicted)",
+        caption="How good the predictions were: by how much more was measured (gain: than the "
+        "predicted speed, in per cent of it; accept length: tokens)",
         columns=(
             Column(name="of", label="of", numeric=False),
             Column(name="over", label="over", numeric=False),
@@ -269,7 +273,8 @@ def _accuracy_row(of: str, over: str, predictions: Sequence[Prediction]) -> tupl
     if accuracy is None:
         return ()
     if of == "gain":
-        error, absolute = gain_words(accuracy.error, 2), f"{points(accuracy.absolute_error):.2f} %"
+        error = f"{100 * accuracy.error:+.2f} %".replace("-", "−")
+        absolute = f"{100 * accuracy.absolute_error:.2f} %"
     else:
         error = f"{accuracy.error:+.3f}".replace("-", "−")
         absolute = f"{accuracy.absolute_error:.3f}"

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from bench.model.study import TrialState
+from bench.model.study import IN_TURN, TrialState
 from reports import plots
 from reports.blocks import (
     Column,
@@ -18,7 +18,7 @@ from reports.blocks import (
     without_empty_columns,
 )
 from reports.study_known import cell_names, gain_value
-from reports.study_wording import STATES, objective_words
+from reports.study_wording import STATES, launched_words, objective_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +33,7 @@ _WHY = {
     "first": "first",
     "search": "search",
     "final": "final",
+    IN_TURN: "two step counts in turn",
 }
 
 
@@ -58,6 +59,13 @@ def order_blocks(study: Study, numbers: Mapping[str, int]) -> list[Block]:
     else:
         blocks.append("No order is drawn: no launch was measured.")
     blocks.append(_launch_table(study))
+    in_turn = [str(t.number + 1) for t in study.trials if t.why == IN_TURN]
+    if in_turn:
+        blocks.append(
+            f"In launch {', '.join(in_turn)} two step counts took turns: its figures are of both, "
+            "and count for no configuration. What it is for, the comparison of the two, is among "
+            "the notes of “What weakens it”."
+        )
     return blocks
 
 
@@ -92,11 +100,11 @@ def _launch_row(study: Study, t: StudyTrial) -> tuple[Value, ...]:
     seconds = _seconds(study, t)
     return (
         figure_number(t.number + 1, 0),
-        text(study.configurations[t.configuration].label),
+        text(launched_words(study, t)),
         text(_WHY.get(t.why, t.why)),
         figure_number(None if t.block is None else t.block + 1, 0),
         text(STATES[t.state], tone=_TONES.get(t.state, "")),
-        gain_value(t.predicted_gain),
+        gain_value(None if t.why == IN_TURN else t.predicted_gain),  # of one step count
         gain_value(t.gain),
         *(figure_number(value, 1) for value in t.value),
         figure_number(t.memory_headroom_gib, 1),
@@ -169,7 +177,7 @@ def _failed_table(study: Study, failed: Sequence[StudyTrial]) -> Table:
         rows=tuple(
             (
                 figure_number(t.number + 1, 0),
-                text(study.configurations[t.configuration].label),
+                text(launched_words(study, t)),
                 text(None if t.failure_class is None else t.failure_class.replace("_", " ")),
                 text(t.failure),
                 text(_listed(study.configurations[c].label for c in t.also_excluded) or None),

@@ -7,7 +7,8 @@ import shlex
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bench.model.study import TrialState
+from bench.model.study import TrialState, of_their_configuration
+from bench.provenance.redaction import REDACTED
 from bench.store.study import STUDY
 from reports.blocks import (
     Column,
@@ -37,6 +38,16 @@ _TITLES = {
     "keep_present": "What you have",
     "undecided": "Until it is decided",
 }
+_LIMITS = {
+    "ttft_p99_ms": "p99 TTFT at most {:g} ms",
+    "tpot_p99_ms": "p99 TPOT at most {:g} ms",
+    "memory_headroom_gib": "at least {:g} GiB free on the fullest GPU",
+}
+_MEASURED_OR_ESTIMATED = (
+    "Measured: the geometric mean over the launches of the baseline, of the deployed, and the "
+    "ratio of the two. Estimated: what all launches say together, those of neighbouring settings "
+    "included and drift taken out; it need not be that ratio, and it decides which is best there."
+)
 
 
 def deploy_blocks(study: Study) -> list[Block]:
@@ -46,22 +57,29 @@ def deploy_blocks(study: Study) -> list[Block]:
         return ["Nothing is to be deployed yet: only the final says what holds up."]
     chosen = study.configurations[c.deploy]
     title = f"{_TITLES.get(c.answer, 'Deploy')}: {chosen.label}"
+    told = study.environment
+    variables = chosen.environment if told is None else told
+    beside = "" if told is not None else " beside those of the scenario"
     blocks: list[Block] = []
-    if chosen.environment:
-        lines = "\n".join(
-            f"export {name}={shlex.quote(value)}" for name, value in chosen.environment
-        )
-        blocks.append(Command(title="Environment, beside what the scenario sets", text=lines))
+    if variables:
+        lines = "\n".join(_export(name, value) for name, value in variables)
+        blocks.append(Command(title=f"Environment variables{beside}", text=lines))
     if study.argv:
         blocks.append(Command(title=title, text=_command(study.argv)))
     else:
         blocks.append(f"{title}. Its command is not stored with this study.")
-    if study.argv and not chosen.environment:
-        blocks.append("It needs no environment variables beside those of the scenario.")
+    if study.argv and not variables:
+        blocks.append(f"It needs no environment variables{beside}.")
     if study.argv and study.simulated:
         blocks.append("This is the command as it was simulated, not one for hardware.")
     blocks.append(Command(title="More forms of it", text=f"tuner export {study.study_id}"))
     return blocks
+
+
+def _export(name: str, value: str) -> str:
+    if REDACTED in value:
+        return f"# {name} holds a secret: export it before."
+    return f"export {name}={shlex.quote(value)}"
 
 
 def _command(argv: Sequence[str]) -> str:
@@ -90,17 +108,20 @@ def cell_blocks(study: Study) -> list[Block]:
             Column(name="workload", label="workload", numeric=False),
             Column(name="load", label="load"),
             Column(name="weight", label="weight"),
-            Column(name="baseline_value", label="baseline"),
-            Column(name="deployed_value", label="deployed"),
-            Column(name="ln_gain", label="its gain"),
+            Column(name="baseline_value", label="baseline, measured"),
+            Column(name="deployed_value", label="deployed, measured"),
+            Column(name="ln_gain", label="its gain, measured"),
+            Column(name="estimated_ln_gain", label="its gain, estimated"),
             Column(name="best", label="best there", numeric=False),
-            Column(name="best_ln_gain", label="the best's gain"),
+            Column(name="best_estimated_ln_gain", label="the best's gain, estimated"),
             Column(name="within_noise", label="how sure", numeric=False),
         ),
         rows=tuple(_cell_row(study, c, cell) for cell in c.cells),
     )
-    kept = ("load", "ln_gain", "best", "within_noise")
-    return [without_empty_columns(table, kept)] if c.cells else ["No cell has an answer."]
+    kept = ("load", "estimated_ln_gain", "best", "within_noise")
+    if not c.cells:
+        return ["No cell has an answer."]
+    return [without_empty_columns(table, kept), _MEASURED_OR_ESTIMATED]
 
 
 def _cell_row(study: Study, c: StudyConclusion, at: StudyCellConclusion) -> tuple[Value, ...]:
@@ -110,29 +131,35 @@ def _cell_row(study: Study, c: StudyConclusion, at: StudyCellConclusion) -> tupl
         sure = "none is better by more than noise" if at.within_noise else "it is the best here"
     else:
         sure = "within noise of the deployed" if at.within_noise else "better by more than noise"
-    alone = None if best.cell_gain is None else best.cell_gain[at.cell]
+    # Stored gains are over the first configuration; the answer is over the better baseline.
+    over = (study.configurations[c.baseline].cell_gain or (0.0,) * len(study.cells))[at.cell]
+    alone = None if best.cell_gain is None else best.cell_gain[at.cell] - over
+    baseline, deployed = (_log_value(study, place, at.cell) for place in (c.baseline, c.deploy))
+    gain = None if baseline is None or deployed is None else deployed - baseline
+    estimated = at.gain - over
     other = at.best != c.deploy and not at.within_noise
     return (
         text(cell.workload),
         text(cell.load),
         share(cell.weight),
-        figure_number(_value(study, c.baseline, at.cell), 1),
-        figure_number(_value(study, c.deploy, at.cell), 1),
-        gain_value(at.gain, tone="bad" if at.gain < 0 else ""),
+        figure_number(None if baseline is None else math.exp(baseline), 1),
+        figure_number(None if deployed is None else math.exp(deployed), 1),
+        gain_value(gain, tone="bad" if gain is not None and gain < 0 else ""),
+        gain_value(estimated, tone="bad" if estimated < 0 else ""),
         text(best.label, tone="warn" if other else ""),
         gain_value(alone),
         text(sure),
     )
 
 
-def _value(study: Study, place: int, cell: int) -> float | None:
-    """Mean of the objective's metric over the launches of one configuration."""
+def _log_value(study: Study, place: int, cell: int) -> float | None:
+    """Mean log of the objective's metric over the launches of one configuration."""
     told = [
-        value
-        for t in study.trials
+        math.log(value)
+        for t in of_their_configuration(study.trials)
         if t.configuration == place and t.state is TrialState.MEASURED
         for value in (t.value[cell],)
-        if value is not None
+        if value is not None and value > 0
     ]
     return math.fsum(told) / len(told) if told else None
 
@@ -142,18 +169,9 @@ def _value(study: Study, place: int, cell: int) -> float | None:
 
 def space_blocks(study: Study) -> list[Block]:
     """How large it was: raw, legal, distinct, launched."""
-    illegal = sum(count for _, count, _ in study.illegal)
-    doubles = sum(count for _, count in study.aliases)
-    distinct = len(study.configurations)
-    launched = len({t.configuration for t in study.trials if t.state is TrialState.MEASURED})
-    rows: list[tuple[str, int]] = [
-        ("points of the axes", study.raw),
-        ("the server would refuse or fail", illegal),
-        ("legal", study.raw - illegal),
-        ("doubles of others", doubles),
-        ("distinct", distinct),
-        ("measured", launched),
-    ]
+    trials = of_their_configuration(study.trials)
+    launched = len({t.configuration for t in trials if t.state is TrialState.MEASURED})
+    rows = [*_counted(study), ("measured", launched)]
     table = Table(
         name="space",
         caption="From the axes of `tune:` to what was measured",
@@ -166,6 +184,40 @@ def space_blocks(study: Study) -> list[Block]:
     return [table, *_asked(study)]
 
 
+def _counted(study: Study) -> list[tuple[str, int]]:
+    """From raw points to distinct configurations."""
+    illegal = ("the server would refuse or fail", sum(count for _, count, _ in study.illegal))
+    doubles = ("doubles of others", sum(count for _, count in study.aliases))
+    counts = study.counts
+    if counts is None:
+        return [
+            ("points of the axes", study.raw),
+            illegal,
+            ("legal", study.raw - illegal[1]),
+            doubles,
+            ("distinct", len(study.configurations)),
+        ]
+    without = "without speculation counted"
+    beside = len(study.configurations) - counts.distinct
+    if counts.looked_at < counts.raw or study.raw != counts.raw:  # a part of it is held
+        least = "" if counts.looked_at == counts.raw else ", at least"
+        return [
+            ("points of the axes", counts.raw),
+            ("looked at", counts.looked_at),
+            (f"legal{least}", counts.legal),
+            (f"distinct{least} ({without})", counts.distinct),
+            ("held to be weighed against one another", len(study.configurations)),
+        ]
+    return [
+        ("points of the axes", counts.raw),
+        illegal,
+        ("legal", counts.legal),
+        doubles,
+        (f"distinct ({without})", counts.distinct),
+        *([("for comparison alone: SGLang's adaptive mode", beside)] if beside > 0 else []),
+    ]
+
+
 def _asked(study: Study) -> list[Block]:
     cells = f"{len(study.cells)} cell{'s' if len(study.cells) != 1 else ''}"
     counts = (
@@ -174,7 +226,9 @@ def _asked(study: Study) -> list[Block]:
     )
     lines: list[Block] = [counts]
     if study.constraints:
-        told = ", ".join(f"{name} {limit:g}" for name, limit in study.constraints)
+        told = ", ".join(
+            _LIMITS.get(name, f"{name} {{:g}}").format(limit) for name, limit in study.constraints
+        )
         lines.append(f"Limits to keep: {told}.")
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.errors import StoreError
-from bench.model.study import TrialState
+from bench.model.study import TrialState, of_their_configuration
 from bench.store import load_run
 from bench.store.study import read_study
 from reports.blocks import Page, Remark, Section
@@ -27,7 +27,7 @@ from reports.study_outcome import (
 from reports.study_wording import ended_launches, gain_words, progress_words, study_sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from bench.model.study import Study
@@ -72,7 +72,8 @@ def study_page(study: Study, stored: StoredRun | str) -> Page:
         study: From `bench.store.study.read_study`.
         stored: Its run, from `bench.store.load_run`; text: why it cannot be read.
     """
-    numbers = {t.why: _WHY.get(t.why, len(_WHY)) for t in study.trials}
+    drawn = of_their_configuration(study.trials)
+    numbers = {t.why: _WHY.get(t.why, len(_WHY)) for t in drawn}
     run = None if isinstance(stored, str) else stored
     simulated = study.simulated or (run is not None and run.simulated)
     return Page(
@@ -145,7 +146,8 @@ def _weakening(study: Study, run: StoredRun | None) -> list[Block]:
 
 def _breaking(study: Study) -> list[Remark]:
     deploy = study.conclusion.deploy if study.conclusion else None
-    broken = [t for t in study.trials if t.breaks and t.configuration == deploy]
+    trials = of_their_configuration(study.trials)
+    broken = [t for t in trials if t.breaks and t.configuration == deploy]
     if not broken:
         return []
     return [
@@ -161,8 +163,8 @@ def _breaking(study: Study) -> list[Remark]:
 
 def _marked(study: Study) -> list[Remark]:
     """Marks of the launches that the answer rests on: the final's, or all before there is one."""
-    final = [t for t in study.trials if t.why == "final"]
-    resting: Sequence = final or study.trials  # type: ignore[type-arg]  # of StudyTrial
+    final = tuple(t for t in study.trials if t.why == "final")
+    resting = final or of_their_configuration(study.trials)
     counts: dict[str, int] = {}
     for t in resting:
         for mark in dict.fromkeys(t.marks):

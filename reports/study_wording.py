@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
-from bench.model.study import TrialState
+from bench.model.study import IN_TURN, OBJECTIVES, TrialState
 from reports.view import load_phrase
 
 if TYPE_CHECKING:
-    from bench.model.study import Study, StudyConclusion, StudyConfiguration
+    from bench.model.study import Study, StudyConclusion, StudyConfiguration, StudyTrial
 
 Z95 = 1.96
-_OBJECTIVES = {
-    "tok_per_s": "tok/s",
-    "tok_per_s_per_user": "tok/s of a user",
-    "goodput": "requests a second within the limits",
-    "energy": "tokens a joule",
-}
+_STEP_COUNTS = re.compile(r"-steps-(\d+)-(\d+)-p\d")
 STATES = {
     TrialState.RUNNING: "running",
     TrialState.MEASURED: "measured",
@@ -59,7 +55,17 @@ def named(c: StudyConfiguration) -> str:
 
 def objective_words(study: Study) -> str:
     """The unit of the objective's metric, as words."""
-    return _OBJECTIVES.get(study.objective, study.objective)
+    return OBJECTIVES.get(study.objective, study.objective)
+
+
+def launched_words(study: Study, t: StudyTrial) -> str:
+    """What a launch ran: its configuration's label, or which step counts took turns in it."""
+    label = study.configurations[t.configuration].label
+    if t.why != IN_TURN:
+        return label
+    found = _STEP_COUNTS.search(t.launch_id or "")
+    counts = "two step counts" if found is None else f"{found[1]} and {found[2]} steps"
+    return f"{counts} in turn, else as {label}"
 
 
 def ended_launches(study: Study) -> int:
@@ -120,6 +126,21 @@ def _without_conclusion(study: Study) -> list[str]:
     return [first, found]
 
 
+def _final_words(study: Study, c: StudyConclusion) -> str:
+    """Which launches of the final the answer rests on; a short one has one baseline for two."""
+    of_best, of_baseline = (
+        sum(
+            t.block is not None and t.configuration == place and t.state is TrialState.MEASURED
+            for t in study.trials
+        )
+        for place in (c.best, c.baseline)
+    )
+    if of_best != of_baseline:
+        launches = f"{of_best} launch{'es' if of_best != 1 else ''}"
+        return f"{launches} beside {of_baseline} of {named(study.configurations[c.baseline])}"
+    return f"{c.blocks} block{'s' if c.blocks != 1 else ''} of neighbouring launches"
+
+
 def _answer(study: Study, c: StudyConclusion) -> str:
     best = named(study.configurations[c.best])
     deploy = named(study.configurations[c.deploy])
@@ -127,9 +148,9 @@ def _answer(study: Study, c: StudyConclusion) -> str:
     figure = (
         f"{gain_words(c.gain)} {objective_words(study)}{gain_interval(c.ci95_low, c.ci95_high)}"
     )
-    blocks = f"{c.blocks} block{'s' if c.blocks != 1 else ''} of neighbouring launches"
+    blocks = _final_words(study, c)
     verdict = "no verdict" if c.verdict is None else c.verdict.value
-    because = f" {c.reason.rstrip('.')}." if c.reason else ""
+    because = f" {c.reason[0].upper()}{c.reason[1:].rstrip('.')}." if c.reason else ""
     match c.answer:
         case "deploy":
             found = f"{figure} over {over}, confirmed in {blocks}: {verdict}"
@@ -143,10 +164,10 @@ def _answer(study: Study, c: StudyConclusion) -> str:
                 f"against {over} in {blocks}: {verdict}.{because}"
             )
         case "keep_present":
+            found = "It" if c.deploy == c.best else f"The best speculative setting, {best},"
             return (
                 f"Keep what you have, {deploy}: nothing that was found is better by more than "
-                f"noise. The best speculative setting, {best}, is at {figure} against "
-                f"{over} in {blocks}: {verdict}.{because}"
+                f"noise. {found} is at {figure} against {over} in {blocks}: {verdict}.{because}"
             )
         case _:
             return (

@@ -8,8 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
 from bench.model.concluded import Verdict  # noqa: TC001  # read back by its type hints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+IN_TURN: Final = "steps"
+"""`StudyTrial.why` of the launch in which two step counts take turns: its figures are of both."""
+
+OBJECTIVES: Final = {
+    "tok_per_s": "tok/s",
+    "tok_per_s_per_user": "tok/s of a user",
+    "goodput": "requests a second within the limits",
+    "energy": "tokens a joule",
+}
+"""What `Study.objective` counts, as words."""
 
 
 class TrialState(StrEnum):
@@ -82,7 +97,8 @@ class StudyTrial:
     Attributes:
         number: 0-based, in order.
         configuration: Its place in the space.
-        why: `baseline` (the control), `first` (known good), `search` or `final`.
+        why: `baseline` (the control), `first` (known good), `search`, `final` or `steps`: then two
+            step counts took turns, and what it measured is not of its configuration.
         block: Of the final: which block of neighbouring launches.
         worth: Of a search: by how much the best was expected to be better after it.
         state: What became of it.
@@ -132,6 +148,29 @@ class StudyTrial:
     gain: float | None
     breaks: tuple[str, ...]
     marks: tuple[str, ...]
+
+
+def of_their_configuration(trials: Iterable[StudyTrial]) -> tuple[StudyTrial, ...]:
+    """The launches whose figures are of their configuration: all but that of two step counts."""
+    return tuple(t for t in trials if t.why != IN_TURN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceCounts:
+    """How large the space is.
+
+    Attributes:
+        raw: Points of the axes.
+        looked_at: How many of them were held against the rules: all, or a part.
+        legal: How many of those are legal.
+        distinct: How many configurations these are, the one without speculation among them;
+            SGLang's adaptive mode, which is launched beside them alone, is not.
+    """
+
+    raw: int
+    looked_at: int
+    legal: int
+    distinct: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +262,9 @@ class Study:
         command_line: Of the sweep, secrets redacted.
         argv: The server command of the configuration to deploy, the command's words included;
             empty before the conclusion.
+        environment: Variables of that server beside the inherited ones, the scenario's own among
+            them, as (name, value) by name, secrets redacted; None: not told.
+        counts: How large the space is; None: not told.
     """
 
     study_id: str
@@ -250,3 +292,5 @@ class Study:
     notes: tuple[str, ...]
     command_line: tuple[str, ...]
     argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] | None = None
+    counts: SpaceCounts | None = None

@@ -14,7 +14,12 @@ REDACTED = "[redacted]"
 
 # `server.api_key={env: NAME}` says where a key is read from.
 _PLACE = re.compile(r"\{\s*(?:env|file)\s*:")
-_ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=([^\s\"',;&]+)")
+# A word is looked at once, from where it begins; what cannot begin a name is stepped over for
+# good. Else a long word without "=" would be read to its end from each of its letters.
+_ASSIGNMENT = re.compile(
+    r"(?<![\w.-])(?P<before>(?:(?!-{0,2}[A-Za-z_])[\w.-])*+)"
+    r"(?P<name>-{0,2}[A-Za-z_][\w.-]*+)=(?P<value>[^\s\"',;&]+)"
+)
 
 
 def redact_text(text: str) -> str:
@@ -54,5 +59,5 @@ def redact_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _redacted_assignment(found: re.Match[str]) -> str:
-    is_secret = is_secret_name(found[1]) and not _PLACE.match(found[2])
-    return f"{found[1]}={REDACTED}" if is_secret else found[0]
+    is_secret = is_secret_name(found["name"]) and not _PLACE.match(found["value"])
+    return f"{found['before']}{found['name']}={REDACTED}" if is_secret else found[0]

@@ -274,7 +274,7 @@ def read_json(path: Path) -> object:
         stored: object = json.loads(path.read_bytes())
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # no JSON, or nested without end
         raise StoreError(f"{path} is damaged: {error}") from error
     return stored
 

@@ -8,9 +8,10 @@ import msgspec
 
 from bench.errors import StoreError
 from bench.model.study import Study
+from bench.store.coherence import contradiction
 from bench.store.disk import replace_file, writing
-from bench.store.layout import run_folders, run_id_of
-from bench.store.reader import find_run
+from bench.store.layout import is_partial, run_folders, run_id_of
+from bench.store.reader import LATEST, find_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,8 @@ def read_study(folder: Path) -> Study:
     """The study in a run's folder.
 
     Raises:
-        StoreError: There is none, or it is damaged or of another specdyno.
+        StoreError: There is none, or it is damaged, does not hold together or is of another
+            specdyno.
     """
     path = folder / STUDY
     try:
@@ -45,8 +47,10 @@ def read_study(folder: Path) -> Study:
         raise StoreError(
             f"{folder} is no study.", hint="`bench show` reads runs; `tuner status` lists studies."
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
         raise StoreError(f"{path} cannot be read: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:  # damaged, or nested without end
+        raise StoreError(f"{path} cannot be read: {error}", hint=_way_out(folder)) from None
     found = plain.pop("format", None) if isinstance(plain, dict) else None
     if found != FORMAT:
         raise StoreError(
@@ -54,9 +58,20 @@ def read_study(folder: Path) -> Study:
             hint="Read it with the specdyno that wrote it.",
         )
     try:
-        return msgspec.convert(plain, Study)
+        study = msgspec.convert(plain, Study)
     except msgspec.ValidationError as error:
-        raise StoreError(f"{path} is damaged: {error}") from None
+        raise StoreError(f"{path} is damaged: {error}", hint=_way_out(folder)) from None
+    if (why := contradiction(study)) is not None:
+        raise StoreError(f"{path} does not hold together: {why}.", hint=_way_out(folder))
+    return study
+
+
+def _way_out(folder: Path) -> str:
+    """What to do about a study.json that is damaged."""
+    run_id = run_id_of(folder)
+    if is_partial(folder) and (folder / JOURNAL).is_file():
+        return f"`tuner resume {run_id}` makes it anew from the study's journal."
+    return f"Put back a copy of it; `bench show {run_id}` has what its launches measured."
 
 
 def is_study(folder: Path) -> bool:
@@ -65,15 +80,21 @@ def is_study(folder: Path) -> bool:
 
 
 def find_study(out: Path, name: str) -> tuple[Path, Study]:
-    """A study by its id, the beginning or end of that, or its folder.
+    """A study by its id, the beginning or end of that, its folder, or `latest`.
 
     Raises:
         StoreError: There is none of this name, or several.
     """
+    hint = "`tuner status` lists the studies there are; `--out` names another results folder."
+    if name == LATEST and out.is_dir():
+        if studies := studies_in(out):
+            return studies[-1], read_study(studies[-1])
+        raise StoreError(f"no study in {out} yet.", hint="`tuner sweep SCENARIO` makes one.")
     try:
         folder = find_run(out, name)
     except StoreError as error:
-        raise StoreError(str(error), hint="`tuner status` lists the studies there are.") from None
+        told = str(error).replace(f"no run {name!r}", f"no study {name!r}")
+        raise StoreError(told, hint=hint) from None
     return folder, read_study(folder)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from bench.model.study import TrialState
+from bench.model.study import TrialState, of_their_configuration
 from reports.plots.style import (
     BAD,
     GRID,
@@ -260,7 +260,8 @@ def draw_order(study: Study, numbers: Mapping[str, int]) -> Figure | None:
         study: The study.
         numbers: Series number by why it was launched.
     """
-    measured = [t for t in study.trials if t.state is TrialState.MEASURED and t.gain is not None]
+    trials = of_their_configuration(study.trials)
+    measured = [t for t in trials if t.state is TrialState.MEASURED and t.gain is not None]
     if not measured:
         return None
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  # loads only when a page is made
@@ -298,7 +299,8 @@ def _best_so_far(axes: Axes, trials: Sequence[StudyTrial], study: Study) -> None
     if not trials:
         return
     best = list(accumulate((points(t.gain or 0.0) for t in trials), max))
-    end = next((t.number for t in study.trials if t.why == "final"), study.trials[-1].number) + 0.5
+    launched = of_their_configuration(study.trials)
+    end = next((t.number for t in launched if t.why == "final"), launched[-1].number) + 0.5
     axes.plot(
         [*(t.number + 1 for t in trials), end],
         [*best, best[-1]],

@@ -1,12 +1,14 @@
 """No secret is stored, and no setting is hidden."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.http import is_secret_name, redact
 from bench.provenance import redact_argv, redact_environment
-from bench.provenance.redaction import REDACTED
+from bench.provenance.redaction import REDACTED, redact_text
 
 SECRET = "s3cr3t-Value/42"
 
@@ -87,6 +89,33 @@ def test_the_environment_is_sorted_and_without_secrets():
     assert redacted["EMPTY_KEY"] == ""
     assert SECRET not in str(redacted)
     assert SECRET.replace("/", "") not in str(redacted)
+
+
+def redacted_slowly(text):
+    """The text as one reads it that begins at every letter anew: right, and quadratic."""
+
+    def of_one(found):
+        is_place = re.match(r"\{\s*(?:env|file)\s*:", found[2])
+        return found[0] if is_place or not is_secret_name(found[1]) else f"{found[1]}={REDACTED}"
+
+    return redact(re.sub(r"(-{0,2}[A-Za-z_][\w.-]*)=([^\s\"',;&]+)", of_one, text))
+
+
+PARTS = ["--", "-", "1", ".", "é", "a", "_KEY", "api-key", "token", "TOKEN", "=", "= ", "'", ";"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from([*PARTS, " ", "{env: A}", "x7"]), max_size=14).map("".join))
+def test_an_assignment_is_found_wherever_its_name_begins(text):
+    assert redact_text(text) == redacted_slowly(text)
+
+
+@pytest.mark.parametrize("word", ["a", "-", "1", ".", "a.b-", "_KEY", "é1", "-a"])
+def test_a_long_word_is_read_once(word):
+    # A million letters: read anew from each of them, that would be hours.
+    text = word * (1_000_000 // len(word))
+    assert redact_text(text) == text
+    assert redact_text(f"{text}x_API_KEY={SECRET}").endswith(f"x_API_KEY={REDACTED}")
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,17 @@ from report_examples import stored_run
 from test_reports_page import HOSTILE, read
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
-from studies import LOSING, make_study, study_folder, with_cells
+from studies import (
+    LOSING,
+    make_study,
+    study_folder,
+    with_cells,
+    with_steps_launch,
+)
 
 from bench.errors import StoreError
 from bench.model import Verdict
-from bench.model.study import TrialState
+from bench.model.study import SpaceCounts, TrialState, of_their_configuration
 from bench.store.study import write_study
 from reports import (
     STUDY_PAGE,
@@ -225,7 +231,7 @@ def test_the_tables_hold_the_study(tmp_path):
         told = [row[f"value_{at}"] for at in range(1, 5)]
         assert [float(v) if v else None for v in told] == list(trial.value)
     for row, cell in zip(rows["study_cells"], study.conclusion.cells, strict=True):
-        assert float(row["ln_gain"]) == cell.gain
+        assert float(row["estimated_ln_gain"]) == cell.gain
         assert row["best"] == study.configurations[cell.best].label
     counted = {row["what"]: int(row["count"]) for row in rows["space"]}
     assert counted["points of the axes"] == study.raw
@@ -290,6 +296,152 @@ def test_a_broken_limit_and_marks_of_the_final_weaken_it():
     told = " ".join(read(page_html(page)).text)
     assert "TPOT p99 is 120 ms" in told
     assert "Of the 8 launches of the final: drifting in 1." in told
+
+
+# --- the launch in which two step counts take turns
+
+
+def words_of(study):
+    return " ".join(read(page_html(study_page(study, UNREAD))).text)
+
+
+def data_of(study, folder):
+    return {file.name: file.read_text() for file in write_data(study_page(study, UNREAD), folder)}
+
+
+def test_the_launch_of_two_step_counts_counts_for_no_configuration(tmp_path):
+    study = make_study()
+    plain = data_of(study, tmp_path / "without")
+    told = data_of(with_steps_launch(study), tmp_path / "with")
+    changed = {name for name in plain if plain[name] != told[name]}
+    assert changed == {"launches.csv", "cost.csv"}
+    page = study_page(with_steps_launch(study), UNREAD)
+    assert page.series == study_page(study, UNREAD).series
+    assert "A limit is not kept" not in page_html(page)
+    assert gain_predictions(with_steps_launch(study)) == gain_predictions(study)
+
+
+def drawn_gains(study):
+    page = study_page(study, UNREAD)
+    order = next(b for b in blocks_of(page) if isinstance(b, Drawing) and b.name == "order")
+    (axes,) = order.figure.axes
+    return sorted(x for line in axes.lines if line.get_gid() for x in line.get_xdata())
+
+
+def test_the_launch_of_two_step_counts_is_not_drawn_among_the_gains():
+    study = make_study()
+    assert drawn_gains(with_steps_launch(study)) == drawn_gains(study)
+    assert drawn_gains(study)
+
+
+def test_before_a_final_marks_of_two_step_counts_weaken_nothing():
+    study = make_study(concluded=False)
+    assert "drifting" in words_of(
+        replace(study, trials=(replace(study.trials[0], marks=("drifting",)), *study.trials[1:]))
+    )
+    page = study_page(with_steps_launch(study), UNREAD)
+    assert not any(getattr(b, "title", "") == "Marked launches" for b in blocks_of(page))
+
+
+@pytest.mark.parametrize(
+    ("launch_id", "named"),
+    [
+        ("L20-steps-2-3-p0", "2 and 3 steps in turn, else as EAGLE3 3-1-4"),
+        (None, "two step counts in turn, else as EAGLE3 3-1-4"),
+    ],
+)
+def test_the_launch_of_two_step_counts_is_listed_as_what_it_is(tmp_path, launch_id, named):
+    study = with_steps_launch(make_study(), launch_id=launch_id)
+    write_data(study_page(study, UNREAD), tmp_path)
+    row = rows_of(tmp_path / "launches.csv")[-1]
+    assert (row["configuration"], row["why"]) == (named, "two step counts in turn")
+    assert float(row["ln_gain"]) == -0.2
+    assert row["predicted_ln_gain"] == ""  # it is of one step count
+    assert "two step counts took turns: its figures are of both" in words_of(study)
+    assert of_their_configuration(study.trials) == study.trials[:-1]
+
+
+# --- what it says beside the answer
+
+
+def test_the_measured_gain_of_a_cell_is_that_of_the_measured_figures_beside_it(tmp_path):
+    study = make_study()
+    write_data(study_page(study, UNREAD), tmp_path)
+    for row in rows_of(tmp_path / "study_cells.csv"):
+        ratio = float(row["deployed_value"]) / float(row["baseline_value"])
+        assert math.isclose(float(row["ln_gain"]), math.log(ratio), abs_tol=1e-9)
+    assert "it need not be that ratio" in words_of(study)
+
+
+def test_what_was_not_launched_has_an_estimated_gain_alone(tmp_path):
+    write_data(study_page(make_study(answer="undecided", deploy=7), UNREAD), tmp_path)
+    for row in rows_of(tmp_path / "study_cells.csv"):
+        assert not {"deployed_value", "ln_gain"} & row.keys()  # empty columns are left out
+        assert row["estimated_ln_gain"]
+
+
+def test_gains_of_cells_are_over_the_baseline_that_the_answer_is_over(tmp_path):
+    study = make_study()
+    other = study.configurations[15].cell_gain  # off with NCCL_PROTO=LL
+    better = replace(study, conclusion=replace(study.conclusion, baseline=15))
+    write_data(study_page(better, UNREAD), tmp_path)
+    for at, row in enumerate(rows_of(tmp_path / "study_cells.csv")):
+        told = float(row["estimated_ln_gain"])
+        assert math.isclose(told, study.conclusion.cells[at].gain - other[at], abs_tol=1e-9)
+
+
+def test_the_environment_is_whole_and_without_secrets():
+    told = (("HF_TOKEN", "[redacted]"), ("NCCL_DEBUG", "WARN"), ("NCCL_PROTO", "LL"))
+    page = study_page(replace(make_study(deploy=18), environment=told), UNREAD)
+    first = next(b for b in blocks_of(page) if isinstance(b, Command))
+    assert first.title == "Environment variables"
+    assert first.text.splitlines() == [
+        "# HF_TOKEN holds a secret: export it before.",
+        "export NCCL_DEBUG=WARN",
+        "export NCCL_PROTO=LL",
+    ]
+    assert "It needs no environment variables." in words_of(replace(make_study(), environment=()))
+
+
+def test_the_space_is_counted_as_before_the_sweep(tmp_path):
+    study = replace(make_study(), counts=SpaceCounts(raw=98, looked_at=98, legal=94, distinct=29))
+    write_data(study_page(study, UNREAD), tmp_path)
+    counted = {row["what"]: int(row["count"]) for row in rows_of(tmp_path / "space.csv")}
+    assert counted["distinct (without speculation counted)"] == 29
+    assert counted["for comparison alone: SGLang's adaptive mode"] == 1
+    assert counted["legal"] == 94
+
+
+def test_of_a_space_that_is_held_in_part_the_whole_is_counted(tmp_path):
+    study = replace(
+        make_study(), counts=SpaceCounts(raw=5000, looked_at=400, legal=390, distinct=210)
+    )
+    write_data(study_page(study, UNREAD), tmp_path)
+    counted = {row["what"]: int(row["count"]) for row in rows_of(tmp_path / "space.csv")}
+    assert counted["points of the axes"] == 5000
+    assert counted["distinct, at least (without speculation counted)"] == 210
+
+
+def test_what_is_kept_is_named_once_and_why_is_a_sentence():
+    kept = study_sentences(make_study(answer="keep_present", present=3))[0]
+    assert kept.count("EAGLE3 3-1-4") == 1
+    assert "by more than noise. It is at +74.0 %" in kept
+    study = make_study(answer="undecided")
+    why = "only one of the final's 2 blocks is whole, and a verdict needs two"
+    told = study_sentences(replace(study, conclusion=replace(study.conclusion, reason=why)))[0]
+    assert "decides nothing. Only one of the final's" in told
+
+
+def test_with_one_workload_loads_are_named_as_such():
+    study = make_study()
+    cells = tuple(replace(c, workload="chat", load=str(8**at)) for at, c in enumerate(study.cells))
+    assert "accept length load 8" in words_of(replace(study, cells=cells))
+    assert "chat-2k · 8" in words_of(study)
+
+
+def test_limits_are_said_in_words():
+    told = words_of(make_study())
+    assert "Limits to keep: p99 TPOT at most 100 ms." in told
 
 
 # --- the axes, predictions, communication
@@ -358,13 +510,24 @@ def test_how_good_predictions_were_is_counted(shift, sd):
     predictions = gain_predictions(replace(study, trials=trials))
     accuracy = accuracy_of(predictions)
     assert accuracy.count == sum(t.configuration != 0 and t.gain is not None for t in study.trials)
-    assert math.isclose(accuracy.error, shift, abs_tol=1e-12)
-    assert math.isclose(accuracy.absolute_error, abs(shift), abs_tol=1e-12)
+    assert math.isclose(accuracy.error, math.expm1(shift), abs_tol=1e-12)
+    assert math.isclose(accuracy.absolute_error, abs(accuracy.error), abs_tol=1e-12)
     if abs(abs(shift) - 1.96 * sd) > 1e-9:
         assert accuracy.covered == (accuracy.count if abs(shift) < 1.96 * sd else 0)
     firsts = [p.trial for p in predictions if p.first]
     assert len({study.trials[n].configuration for n in firsts}) == len(firsts)
     assert accuracy_of(()) is None
+
+
+def test_one_prediction_has_one_error_on_the_page(tmp_path):
+    study = make_study()
+    trials = tuple(
+        replace(t, predicted_gain=t.gain + 0.4345 if t.number == 4 else None) for t in study.trials
+    )
+    page = study_page(replace(study, trials=trials), UNREAD)
+    table = next(b for b in blocks_of(page) if getattr(b, "name", "") == "prediction_accuracy")
+    _, _, count, error, absolute, _ = (value.text for value in table.rows[0])
+    assert (count, error, absolute) == ("1", "−35.24 %", "35.24 %")
 
 
 @pytest.mark.parametrize(
@@ -448,3 +611,18 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
     html = write_study_page(folder).read_text()
     plain = json.loads((folder / "study.json").read_text())
     assert f"{signed(plain['conclusion']['gain'])} % tok/s" in html
+
+
+def test_a_short_final_says_how_often_each_was_launched():
+    study = make_study()
+    final = [t for t in study.trials if t.block is not None]
+    places = {study.conclusion.best, study.conclusion.baseline}
+    assert {t.configuration for t in final} >= places
+    kept = [
+        t
+        for t in study.trials
+        if t.block in {None, 0} or (t.block == 1 and t.configuration == study.conclusion.best)
+    ]
+    short = replace(study, trials=tuple(kept))
+    [line] = [s for s in study_sentences(short) if "confirmed" in s]
+    assert "confirmed in 2 launches beside 1 of speculation off: FASTER" in line

@@ -212,6 +212,26 @@ def _launches(study: Study) -> tuple[LaunchRecord, ...]:
     )
 
 
+def with_steps_launch(study: Study, **changes: object) -> Study:
+    """The study with one more launch, in which the deployed steps and others took turns."""
+    last = study.trials[-1]
+    deploy = study.conclusion.deploy if study.conclusion else 3
+    like = next(t for t in reversed(study.trials) if t.configuration == deploy)
+    told = {
+        "number": last.number + 1,
+        "why": "steps",
+        "block": None,
+        "launch_id": f"L{last.number + 1:02d}-steps-2-3-p0",
+        "value": tuple(None if v is None else v / 2 for v in like.value),
+        "accept_len_tok": (1.5,) * len(CELLS),
+        "predicted_gain": 0.5,
+        "gain": -0.2,
+        "breaks": ("p99 TPOT 120 ms at chat-2k load 1, limit 100 ms",),
+        "marks": ("drifting",),
+    }
+    return replace(study, trials=(*study.trials, replace(like, **{**told, **changes})))
+
+
 def with_configuration(study: Study, place: int, **changes: object) -> Study:
     """The study with one configuration otherwise."""
     configurations = list(study.configurations)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -90,19 +91,22 @@ def test_a_measured_study_is_not_marked(tmp_path):
 def test_a_study_without_a_conclusion_is_refused_with_what_to_do(tmp_path):
     study = make_study(concluded=False)
     folder = study_folder(tmp_path / "results", study)
-    with pytest.raises(InputError, match=r"no conclusion yet: it is running, after 12 of 24"):
+    with pytest.raises(InputError, match=r"yet after 12 of 24 launches: it is running"):
         export_study(folder, study, tmp_path / "out")
     stopped = replace(study, status="interrupted")
     with pytest.raises(InputError) as error:
         export_study(folder, stopped, tmp_path / "out")
     assert STUDY_ID in error.value.hint
+    # A final that is being held has a leader, which nobody has confirmed yet.
+    with pytest.raises(InputError, match="it is running"):
+        export_study(folder, replace(make_study(), status="running"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("answer", "present", "begins"),
     [
-        ("deploy", None, "Deploy EAGLE3 3-1-4: +74.0 % tok_per_s over off"),
+        ("deploy", None, "Deploy EAGLE3 3-1-4: +74.0 % tok/s over off"),
         ("leave_off", None, "Leave speculation off. The best of it, EAGLE3 3-1-4"),
         ("keep_present", 2, "Keep what you have, EAGLE3 2-1-3. The best found, EAGLE3 3-1-4"),
         ("undecided", None, "UNDECIDED (EAGLE3 3-1-4: "),
@@ -124,6 +128,24 @@ def test_every_answer_is_said_and_its_own_configuration_handed_over(
         label = study.configurations[study.conclusion.deploy].label
         assert told.answer.endswith(f"{label} is handed over.")
         assert study.conclusion.reason in told.answer
+
+
+def test_what_is_kept_is_named_once(tmp_path):
+    told, _ = exported(tmp_path, make_study(answer="keep_present", present=3))
+    assert told.answer.startswith("Keep what you have, EAGLE3 3-1-4: nothing better was found. +")
+    assert told.answer.count("EAGLE3 3-1-4") == 1
+
+
+def test_the_objective_is_said_in_words(tmp_path):
+    told, _ = exported(tmp_path, replace(make_study(), objective="tok_per_s_per_user"))
+    assert "% tok/s of a user over off" in told.answer
+
+
+def test_the_environment_is_the_one_that_the_study_told(tmp_path):
+    told = (("NCCL_DEBUG", "INFO"), ("NCCL_PROTO", "LL"))
+    _, out = exported(tmp_path, replace(make_study(), environment=told))
+    script = (out / "launch.sh").read_text()
+    assert re.findall(r"^export (\w+)=(\w+)$", script, re.MULTILINE) == list(told)
 
 
 def test_the_command_is_shell_quoted_and_secrets_stay_out(tmp_path):

@@ -16,6 +16,7 @@ from studies import (
     make_study,
     study_folder,
     with_configuration,
+    with_steps_launch,
 )
 
 from bench.errors import InputError
@@ -287,6 +288,11 @@ def test_several_launches_are_weighed_by_their_verifications():
     trials = [replace(trial, configuration=3) for trial in trials]
     told = by_label(replace(study, trials=tuple(trials)))["EAGLE3 3-1-4"]["cells"][0]
     assert told["accept_len_tok"] == pytest.approx(200 / 75, abs=1e-3)
+
+
+def test_the_launch_of_two_step_counts_is_no_launch_of_the_configuration():
+    study = make_study()
+    assert accept_lengths(with_steps_launch(study)) == accept_lengths(study)
 
 
 def test_what_is_neither_measured_nor_predicted_is_absent():

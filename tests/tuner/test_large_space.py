@@ -133,7 +133,11 @@ def test_a_million_millions_are_counted_and_told(capsys, as_json):
     ("drafts", "told"),
     [
         (
-            ["tune.num_steps={from: 1, to: 1024}", "tune.num_draft_tokens={from: 1, to: 1024}"],
+            [
+                "tune.num_steps={from: 1, to: 64}",
+                "tune.eagle_topk=[1, 2, 4, 8]",
+                "tune.num_draft_tokens={from: 1, to: 1024}",
+            ],
             "drafts at one setting are too many",
         ),
         (

@@ -202,7 +202,9 @@ def test_chains_need_no_experience(swept, tmp_path):
         (STUDY, "{", "cannot be read"),
         (STUDY, '{"format": 99}', "has format 99"),
         (STUDY, '{"format": 1, "study_id": 7}', "is damaged"),
+        (STUDY, '{"format": 1, "trials": ' + "[" * 100_000, "cannot be read"),
         (EXPERIENCE, "[]", "Expected `object`"),
+        (EXPERIENCE, '{"other": ' + "[" * 100_000, "recursion"),
         (EXPERIENCE, None, "does not say of which models it is"),
     ],
 )
@@ -226,8 +228,6 @@ def test_figures_that_cannot_be_are_left_out(swept, tmp_path):
         for trial in plain["trials"]:
             if trial["configuration"] in trees:
                 trial["accept_len_tok"] = [-3.0, 1e6]
-        plain["trials"].append(plain["trials"][0] | {"configuration": 999, "number": 99})
-        plain["trials"].append(plain["trials"][1] | {"accept_len_tok": [2.0], "number": 100})
 
     edit(swept, spoil)
     assert whole.records
@@ -237,6 +237,51 @@ def test_figures_that_cannot_be_are_left_out(swept, tmp_path):
         ),
         (),
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("eagle_topk", 10**6), ("num_steps", 10**9), ("num_draft_tokens", 10**30)]
+)
+def test_drafts_larger_than_any_server_takes_are_not_learnt_from(swept, tmp_path, key, value):
+    whole, _ = foreseen(tmp_path)
+    spoilt = []
+
+    def spoil(plain):
+        measured = {t["configuration"] for t in plain["trials"] if t["accept_len_tok"][0]}
+        tree = next(
+            c
+            for c in plain["configurations"]
+            if (c["eagle_topk"] or 1) > 1 and c["place"] in measured
+        )
+        spoilt.append(tree["label"])
+        tree[key] = value
+
+    edit(swept, spoil)
+    experience, notes = foreseen(tmp_path)
+    assert set(experience.records) < set(whole.records)
+    assert notes[-1] == (
+        f"Drafts of earlier studies that are too large to learn from: {swept.name} ({spoilt[0]})."
+    )
+
+
+def test_a_study_that_does_not_hold_together_is_left_out_with_a_note(swept, tmp_path):
+    edit(swept, lambda plain: plain["trials"][1].update(configuration=999))
+    experience, [note] = foreseen(tmp_path)
+    assert experience.records == ()
+    assert f"{swept.name}/{STUDY} does not hold together: trial 1 is of configuration 999" in note
+
+
+@pytest.mark.parametrize("changes", [{"num_steps": 10**9}, {"excess": 1e300}])
+def test_stored_records_that_nobody_can_have_measured_are_told(swept, tmp_path, changes):
+    ready, writer = begun(tmp_path)
+    with writer:
+        experience_of(ready, writer.folder)
+        plain = json.loads((writer.folder / EXPERIENCE).read_text())
+        plain["records"][0].update(changes)
+        (writer.folder / EXPERIENCE).write_text(json.dumps(plain))
+        experience, [note] = experience_of(ready, writer.folder)
+    assert experience.records == ()
+    assert "is damaged (its record 0 is none that can be measured)" in note
 
 
 def test_a_copy_of_a_study_counts_once(swept, tmp_path):

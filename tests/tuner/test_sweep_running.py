@@ -407,7 +407,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(engine, tmp_path):
     labels = {c.place: c.label for c in study.configurations}
     assert labels[study.conclusion.deploy] == "EAGLE3 3-1-4"
     assert any("was cut off" in getattr(e, "text", "") for e in events)
-    assert len(load_run(found.with_name(study.study_id)).measurements) == 7 + 2 * 8
+    assert len(load_run(found.with_name(study.study_id)).measurements) == 7 + 2 * 9
 
 
 def test_a_finished_study_is_not_taken_up_again(engine, tmp_path):
@@ -471,6 +471,17 @@ def test_a_launch_that_was_cut_off_is_named_and_beside_the_budget(engine, tmp_pa
     starting = [e for e in events if isinstance(e, TrialStarting)]
     assert {e.cut_off for e in starting} == {1}
     assert starting[-1].trial.number + 1 == study.launches_budget + 1
+
+
+@pytest.mark.parametrize("cells", [7, 9, 11])
+def test_a_launch_of_the_final_that_was_cut_off_is_held_again(engine, tmp_path, cells):
+    stopped_at(tmp_path, engine, cells, TUNE.replace("12", "6"))
+    study = read_study(run(*again(tmp_path)))
+    whole = [t for t in study.trials if t.state is TrialState.MEASURED]
+    [stale] = [t for t in study.trials if t.state is TrialState.STALE]
+    assert sum(v is not None for v in stale.value) == 1  # of two cells: told, and kept
+    assert len(whole) == 6
+    assert study.conclusion.verdict is Verdict.FASTER
 
 
 def test_a_baseline_that_was_cut_off_is_measured_whole(engine, tmp_path):

@@ -25,7 +25,8 @@ Scenario = Annotated[
 StudyName = Annotated[
     str,
     typer.Argument(
-        metavar="STUDY", help="A study: its id, the beginning or end of that, or its folder."
+        metavar="STUDY",
+        help="A study: its id, the beginning or end of that, its folder, or `latest`.",
     ),
 ]
 Sim = Annotated[
@@ -141,7 +142,7 @@ def resume(
 @app.command(short_help="List the studies and how far they are.")
 def status(
     study: Annotated[
-        str | None, typer.Argument(metavar="STUDY", help="One study; none: all.")
+        str | None, typer.Argument(metavar="STUDY", help="One study, or `latest`; none: all.")
     ] = None,
     out: Out = RESULTS,
     as_json: AsJson = False,
@@ -156,7 +157,9 @@ def status(
 @app.command(short_help="Print a study's answer and its launches.")
 def show(study: StudyName, out: Out = RESULTS, as_json: AsJson = False) -> None:
     """Print a study's answer, its launches and what failed."""
+    from bench.cli.output import shown_path
     from bench.store.study import find_study
+    from reports.study_page import STUDY_PAGE
     from tuner.cli.study_text import print_study, study_json
 
     folder, found = find_study(out, study)
@@ -165,6 +168,8 @@ def show(study: StudyName, out: Out = RESULTS, as_json: AsJson = False) -> None:
             print_json(study_json(found, folder))
         else:
             print_study(found, folder)
+            if (page := folder / STUDY_PAGE).is_file():
+                print(f"Page: {shown_path(page)}")
 
 
 @app.command(short_help="Write what to deploy: command, adaptive configuration, scenario.")

@@ -2,104 +2,84 @@
 
 from __future__ import annotations
 
-import math
+import re
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 from rich.table import Table
 
-from bench.cli.output import Printer, many, print_json, shown_path
+from bench.cli.output import RESULTS, Printer, many, print_json, shown_path
 from bench.errors import StoreError
-from bench.model import Verdict
-from bench.model.study import TrialState
+from bench.model.study import IN_TURN, TrialState
 from bench.store.study import find_study, read_study, studies_in
+from tuner.cli.answer_text import (
+    answer,
+    done_launches,
+    gain_of,
+    in_short,
+    percent,
+    progress,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.model.study import Study, StudyConclusion, StudyTrial
+    from bench.model.study import Study, StudyTrial
 
+_STEPS = re.compile(r"-steps-(\d+)-(\d+)-p\d+$")  # the end of such a launch's id
 _MOST_CHARS = 100  # of a failure in the table of launches; `--json` and the page have all of it
 
 
-def percent(gain: float) -> str:
-    """A log ratio as a change in per cent: `+5.1 %`."""
-    return f"{round(math.expm1(gain) * 100, 1) + 0.0:+.1f} %"  # + 0.0: no -0.0
+def as_found(study: Study, folder: Path) -> Study:
+    """The study as it stands: what nobody writes any more is not running, but was stopped."""
+    from bench.store.reader import writer_pid
+
+    if study.status == "complete" or writer_pid(folder) is not None:
+        return study
+    trials = tuple(
+        replace(t, state=TrialState.STALE) if t.state is TrialState.RUNNING else t
+        for t in study.trials
+    )
+    return replace(study, status="interrupted", trials=trials)
 
 
-def answer(study: Study) -> list[str]:
-    """The study's answer in sentences."""
-    told = study.conclusion
-    if told is None:
-        return [_no_answer(study)]
-    label = {c.place: c.label for c in study.configurations}
-    sentences = [_ratio(study, told), _verdict(told, label)]
-    if told.search_gain is not None:
-        luck = percent(told.optimism).removeprefix("+")
-        of_it = "" if luck == "0.0 %" else f", of which {luck} is expected to be luck"
-        sentences.append(f"The search alone said {percent(told.search_gain)}{of_it}.")
-    if told.present is not None and told.over_present is not None and told.best != told.present:
-        gain, sd = told.over_present
-        within = ", no more than noise" if told.deploy == told.present else ""
-        sentences.append(
-            f"{label[told.best]} over what is in use now ({label[told.present]}): "
-            f"{percent(gain)} (± {2 * sd * 100:.1f}){within}."
-        )
-    if told.reason is not None:
-        sentences.append(f"{told.reason[0].upper()}{told.reason[1:]}.")
-    return sentences
+def going_on(study: Study, folder: Path) -> str | None:
+    """What is stored of a study that was stopped, and the command that takes it up."""
+    from bench.store.cells import finished_cell_ids
 
-
-def _no_answer(study: Study) -> str:
-    measured = sum(t.state is TrialState.MEASURED for t in study.trials)
-    if study.status != "complete":
-        return (
-            f"No answer yet: {many(measured, 'launch')} measured of at most "
-            f"{study.launches_budget}, and the final has not been held."
-        )
-    baseline = next((t.breaks[0] for t in study.trials if t.configuration == 0 and t.breaks), None)
-    also = "" if baseline is None else f" The baseline breaks a limit too: {baseline}."
+    if study.status != "interrupted":
+        return None
+    spent = study.conclusion is None and done_launches(study) >= study.launches_budget
+    more = " --launches N" if spent else ""
     return (
-        f"No final: whatever was to be compared with the baseline failed or breaks a limit.{also}"
+        f"{many(len(finished_cell_ids(folder)), 'cell')} stored; "
+        f"`tuner resume {study.study_id}{of_out(folder.parent.parent)}{more}` goes on."
     )
 
 
-def _ratio(study: Study, told: StudyConclusion) -> str:
-    label = {c.place: c.label for c in study.configurations}
-    against = "no speculation" if label[told.baseline] == "off" else label[told.baseline]
-    if told.verdict is None:
-        return (
-            f"{label[told.best]} was {math.exp(told.gain):.3f}x as fast as {against}, "
-            "without repeats."
-        )
-    low, high = math.exp(told.ci95_low), math.exp(told.ci95_high)
-    return (
-        f"{label[told.best]} is {math.exp(told.gain):.3f}x as fast as {against} "
-        f"[{low:.3f}, {high:.3f}], re-tested in {many(told.blocks, 'block')} of neighbouring "
-        "launches."
-    )
+def of_out(out: Path) -> str:
+    """` --out DIR` of a command about a study, where that is not the usual results folder."""
+    is_usual = out.absolute() == RESULTS.absolute()
+    return "" if is_usual else f" --out {shlex.quote(shown_path(out))}"
 
 
-def _verdict(told: StudyConclusion, label: dict[int, str]) -> str:
-    name = "No verdict" if told.verdict is None else told.verdict.value.upper()
-    what = {
-        "deploy": f"Deploy {label[told.deploy]}.",
-        "leave_off": "Leave speculation off"
-        + ("." if label[told.deploy] == "off" else f", with {label[told.deploy]}."),
-        "keep_present": f"Keep what you have: {label[told.deploy]}.",
-        "undecided": f"{label[told.deploy]} is the best guess; nothing is proven. More launches "
-        "would tell.",
-    }[told.answer]
-    same = " A gain of this size is worth no draft model." if told.verdict is Verdict.SAME else ""
-    return f"{name}. {what}{same}"
+def launched(trial: StudyTrial, label: str) -> str:
+    """What a launch is of, `label` its configuration's."""
+    if trial.why != IN_TURN:
+        return label
+    found = _STEPS.search(trial.launch_id or "")
+    of = f"{label} and its neighbour" if found is None else " and ".join(found.groups())
+    return f"two step counts in turn ({of})"
 
 
-def trial_result(trial: StudyTrial) -> str:
-    """What became of a launch, in a line."""
+def trial_result(trial: StudyTrial, objective: str) -> str:
+    """What became of a launch, in a line; `objective` is what its gain is of."""
     if trial.state is TrialState.MEASURED:
         is_other = trial.gain is not None and trial.configuration != 0
-        gain = f"{percent(trial.gain or 0.0)} over the baseline" if is_other else ""
+        gain = f"{gain_of(trial.gain or 0.0, objective)} over the baseline" if is_other else ""
         gain += _part(trial)
         marks = f"; marked: {', '.join(trial.marks)}" if trial.marks else ""
         breaks = f"; breaks a limit: {trial.breaks[0]}" if trial.breaks else ""
@@ -117,7 +97,8 @@ def _part(trial: StudyTrial) -> str:
 
 
 def print_study(study: Study, folder: Path) -> None:
-    """The answer, the launches, what is left out, where it is."""
+    """The answer, the launches, what is left out, where it is and how to go on."""
+    study = as_found(study, folder)
     printer = Printer()
     if study.simulated:
         printer.print_text(
@@ -137,7 +118,11 @@ def print_study(study: Study, folder: Path) -> None:
         printer.print_text(f"and {len(left_out) - 12} more")
     printer.print_text(f"Study: {shown_path(folder)}")
     if study.conclusion is not None:
-        printer.print_text(f"`tuner export {study.study_id}` writes what to deploy.")
+        place = of_out(folder.parent.parent)
+        exporting = f"`tuner export {study.study_id}{place}` writes what to deploy."
+        printer.print(exporting, soft_wrap=True)  # a command is copied: it is not folded
+    if (more := going_on(study, folder)) is not None:
+        printer.print(more, soft_wrap=True)
 
 
 def _by_cell(study: Study) -> list[str]:
@@ -152,7 +137,7 @@ def _by_cell(study: Study) -> list[str]:
             "none is better beyond noise" if found.within_noise else f"{label[found.best]} is best"
         )
         lines.append(
-            f"  {cell.workload} load {cell.load}: {percent(found.gain)} with "
+            f"  {cell.workload} load {cell.load}: {gain_of(found.gain, study.objective)} with "
             f"{label[told.deploy]}; {best}"
         )
     return lines
@@ -167,14 +152,14 @@ def _trials(study: Study) -> Table:
         expected = "" if trial.predicted_gain is None else percent(trial.predicted_gain)
         gain = "" if trial.gain is None else percent(trial.gain)
         is_measured = trial.state is TrialState.MEASURED
-        rest = "" if is_measured else _short(trial_result(trial))
+        rest = "" if is_measured else _short(trial_result(trial, study.objective))
         part = (_part(trial).removeprefix(" "),) if is_measured and _part(trial) else ()
         marks = ", ".join((*part, *trial.breaks[:1], *trial.marks))
         why = trial.why if trial.block is None else f"{trial.why} {trial.block + 1}"
         table.add_row(
             str(trial.number + 1),
             why,
-            labels[trial.configuration],
+            launched(trial, labels[trial.configuration]),
             expected,
             gain,
             rest or marks,
@@ -190,6 +175,7 @@ def study_json(study: Study, folder: Path) -> dict[str, Any]:
     """The study as JSON, with its answer in words."""
     from bench.store.manifest import strict
 
+    study = as_found(study, folder)
     told: dict[str, Any] = {"study": study.study_id, "folder": str(folder)}
     told |= {"answer": answer(study)}
     told |= strict(msgspec.to_builtins(study))
@@ -202,44 +188,36 @@ def print_status(out: Path, name: str | None, *, as_json: bool) -> None:
     rows, damaged = [], []
     for folder in folders:
         try:
-            rows.append(_status_row(folder))
+            study = as_found(read_study(folder), folder)
+            rows.append((study, _status_row(study, folder)))
         except StoreError as error:  # the others are listed nevertheless
             damaged.append(str(error))
     for text in damaged:
         typer.echo(text, err=True)
     if as_json:
-        print_json(rows)
+        print_json([row for _, row in rows])
         return
     printer = Printer()
     if not folders:
         printer.print_text(f"No study in {shown_path(out)}. `tuner sweep SCENARIO` makes one.")
         return
-    for row in rows:
-        marked = " (simulated)" if row["simulated"] else ""
-        done = f"{row['launches']} of {many(row['budget'], 'launch')}"
-        printer.print_text(f"{row['study']}  {row['status']}{marked}, {done}")
-        printer.print_text(f"  {row['answer']}")
+    for study, _ in rows:
+        marked = " (simulated)" if study.simulated else ""
+        printer.print_text(f"{study.study_id}  {study.status}{marked}, {progress(study)}")
+        printer.print_text(f"  {in_short(study)}")
 
 
-def _status_row(folder: Path) -> dict[str, Any]:
+def _status_row(study: Study, folder: Path) -> dict[str, Any]:
     from bench.store.reader import writer_pid
 
-    study = read_study(folder)
-    pid = writer_pid(folder)
-    status = study.status
-    if status == "running" and pid is None:
-        status = "interrupted"  # whoever wrote it was killed
     return {
         "study": study.study_id,
         "scenario": study.scenario,
         "simulated": study.simulated,
-        "status": status,
-        "pid": pid,
-        "launches": sum(
-            t.state is not TrialState.STALE or any(v is not None for v in t.value)
-            for t in study.trials
-        ),
+        "status": study.status,
+        "pid": writer_pid(folder),
+        "launches": done_launches(study),
         "budget": study.launches_budget,
-        "answer": answer(study)[0],
+        "answer": in_short(study),
         "folder": str(folder),
     }

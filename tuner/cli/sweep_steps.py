@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Self
 
 import typer
 
-from bench.cli.output import RESULTS, Printer, duration, many, print_json, printing, shown_path
+from bench.cli.output import Printer, duration, many, print_json, printing, shown_path
 from bench.errors import EXIT_NO_VALID_CELL, BenchError, DiskError, Interrupted
 from bench.model import CellStatus
-from bench.model.study import TrialState
+from bench.model.study import IN_TURN, TrialState
+from tuner.cli.answer_text import gain_of
 from tuner.cli.space_text import FEWEST_FOR_A_VERDICT, few_launches
-from tuner.cli.study_text import percent, print_study, study_json, trial_result
+from tuner.cli.study_text import launched, of_out, print_study, study_json, trial_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +28,7 @@ _WHY = {
     "search": "search",
     "final": "final",
     "guest": "for comparison",
+    IN_TURN: "inside one launch",
 }
 
 
@@ -57,8 +58,6 @@ def run_sweep(
             print_json(study_json(study, folder))
         else:
             print_study(study, folder)
-            if study.status == "interrupted":
-                print(_going_on(writer, study_id, out, " --launches N"))
         if page:
             _write_page(folder, quiet=as_json)
     raise typer.Exit(EXIT_NO_VALID_CELL if study.conclusion is None else 0)
@@ -77,13 +76,10 @@ def _write_page(folder: Path, *, quiet: bool) -> None:
         print(f"Page: {shown_path(page)}")
 
 
-def _going_on(writer: RunWriter, study_id: str, out: Path, more: str = "") -> str:
+def _going_on(writer: RunWriter, study_id: str, out: Path) -> str:
     """What is stored, and the command that takes it up."""
-    place = (
-        "" if out.absolute() == RESULTS.absolute() else f" --out {shlex.quote(shown_path(out))}"
-    )
     done = len(writer.finished_cells())
-    return f"{many(done, 'cell')} stored; `tuner resume {study_id}{place}{more}` goes on."
+    return f"{many(done, 'cell')} stored; `tuner resume {study_id}{of_out(out)}` goes on."
 
 
 class SweepProgress:
@@ -92,6 +88,7 @@ class SweepProgress:
     def __init__(self, prepared: Prepared, study_id: str, *, quiet: bool) -> None:
         self._prepared = prepared
         self._study_id = study_id
+        self._objective = prepared.tune.objective
         self._printer: Printer | None = None if quiet else Printer(stderr=True)
         self._failure: str | None = None
 
@@ -149,18 +146,18 @@ class SweepProgress:
             told = (
                 ""
                 if trial.predicted_gain is None or not trial.configuration
-                else (f", {percent(trial.predicted_gain)} expected")
+                else f", {gain_of(trial.predicted_gain, self._objective)} expected"
             )
             why = _WHY.get(trial.why, trial.why)
             if trial.block is not None:
                 why += f", block {trial.block + 1}"
             self._say(
-                f"[{trial.number + 1}/{self._prepared.launches + event.cut_off}] {event.label} "
-                f"({why}{told})"
+                f"[{trial.number + 1}/{self._prepared.launches + event.cut_off}] "
+                f"{launched(trial, event.label)} ({why}{told})"
             )
             return
         style = None if trial.state is TrialState.MEASURED else "bold red"
-        self._say(f"  {trial_result(trial)}", style=style)
+        self._say(f"  {trial_result(trial, self._objective)}", style=style)
 
     def _say(self, text: str, *, style: str | None = None) -> None:
         """Print a line; a terminal that has gone away ends the talking, not the measuring."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tuner.space import Configuration
     from tuner.space.schema import Constraints
 
+_MOST_DIGITS = 12  # decimals of a figure beside its limit
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -125,16 +127,29 @@ def _breaks(
             found = None if m is None else _p99(getattr(m, column))
             if limit is not None and found is not None and found > limit:
                 told.append(
-                    f"p99 {name} {found:.0f} ms at {cell.workload.name} load {cell.load.label}, "
-                    f"limit {limit:g} ms"
+                    f"p99 {name} {beside(found, limit)} ms at {cell.workload.name} load "
+                    f"{cell.load.label}, limit {limit:.12g} ms"
                 )
     return told
+
+
+def beside(found: float, limit: float, *, digits: int = 0) -> str:
+    """A figure with as many decimals as show on which side of its limit it is, `digits` at least.
+
+    Of 8.17 beside a limit of 8 that is 8.2, of 19.25 it is 19.
+    """
+    for more in range(digits, _MOST_DIGITS):
+        text = f"{found:.{more}f}"
+        if (float(text) - limit) * (found - limit) > 0:
+            return text
+    return repr(found)
 
 
 def _memory_breaks(found_gib: float | None, limit_gib: float | None) -> list[str]:
     if found_gib is None or limit_gib is None or found_gib >= limit_gib:
         return []
-    return [f"{found_gib:.1f} GiB free on the fullest GPU, limit {limit_gib:g} GiB"]
+    free = beside(found_gib, limit_gib, digits=1)
+    return [f"{free} GiB free on the fullest GPU, limit {limit_gib:.12g} GiB"]
 
 
 def memory_headroom_gib(

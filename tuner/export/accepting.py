@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import harmonic_mean
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.model.study import TrialState
+from bench.model.study import TrialState, of_their_configuration
 
 if TYPE_CHECKING:
     from bench.model.study import Study, StudyConfiguration
@@ -51,7 +51,7 @@ def _configuration(study: Study, configuration: StudyConfiguration) -> dict[str,
 def _cell(study: Study, configuration: StudyConfiguration, cell: int) -> dict[str, Any]:
     measured = [
         length
-        for trial in study.trials
+        for trial in of_their_configuration(study.trials)
         if trial.configuration == configuration.place and trial.state == TrialState.MEASURED
         if (length := trial.accept_len_tok[cell]) is not None and length > 0
     ]

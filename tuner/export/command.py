@@ -6,6 +6,7 @@ import math
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from bench.model.study import OBJECTIVES
 from bench.provenance import redact_argv, redact_environment
 from bench.provenance.redaction import REDACTED
 from tuner.export.yaml_writing import comment
@@ -23,8 +24,9 @@ def answer_sentence(ground: Ground) -> str:
     conclusion, deployed, best = ground.conclusion, ground.deployed.label, ground.best.label
     verdict = "no verdict" if conclusion.verdict is None else conclusion.verdict.value
     over = ground.study.configurations[conclusion.baseline].label
+    objective = OBJECTIVES.get(ground.study.objective, ground.study.objective)
     gain = (
-        f"{_percent(conclusion.gain)} {ground.study.objective} over {over}, 95 % interval "
+        f"{_percent(conclusion.gain)} {objective} over {over}, 95 % interval "
         f"{_percent(conclusion.ci95_low)} to {_percent(conclusion.ci95_high)}, {verdict}"
     )
     reason = conclusion.reason
@@ -35,12 +37,16 @@ def answer_sentence(ground: Ground) -> str:
         settings = "" if deployed == "off" else f", with these settings: {deployed}"
         return f"Leave speculation off{settings}. The best of it, {best}: {gain}.{why}"
     if conclusion.answer == "keep_present":
+        if conclusion.best == conclusion.deploy:
+            return f"Keep what you have, {deployed}: nothing better was found. {gain}.{why}"
         return f"Keep what you have, {deployed}. The best found, {best}: {gain}.{why}"
     return f"UNDECIDED ({best}: {gain}).{why} Until it is decided, {deployed} is handed over."
 
 
 def environment_of(ground: Ground) -> dict[str, str]:
-    """Variables of the baseline's server and the deployed configuration, secrets redacted."""
+    """Variables of the server to deploy: the scenario's and its own, secrets redacted."""
+    if ground.study.environment is not None:
+        return redact_environment(dict(ground.study.environment))
     own = dict(ground.server.environment)
     return redact_environment({**own, **dict(ground.deployed.environment)})
 

@@ -87,20 +87,27 @@ class Ground:
         return command_line(configuration_in(configuration), server)
 
 
+_YET = {"running": " yet", "interrupted": " yet"}
+_HINTS = {
+    "running": "Wait until it has ended; if it was killed, `tuner resume {}` goes on.",
+    "interrupted": "`tuner resume {}` takes it up again; its launches are kept.",
+    "complete": "`tuner show {}` tells why; nothing can be handed over.",
+}
+
+
 def ground_of(folder: Path, study: Study) -> Ground:
     """The study and its scenario, from the folder of its run.
 
     Raises:
-        InputError: The study has no conclusion, or its scenario cannot be read any more.
+        InputError: The study is not over or has no conclusion, or its scenario cannot be read any
+            more.
     """
-    if study.conclusion is None:
+    if study.conclusion is None or study.status != "complete":
         launched = sum(trial.launch_id is not None for trial in study.trials)
         raise InputError(
-            f"study {study.study_id} has no conclusion yet: it is {study.status}, after "
-            f"{launched} of {study.launches_budget} launches.",
-            hint="Wait until it has ended."
-            if study.status == "running"
-            else f"`tuner resume {study.study_id}` takes it up again; its launches are kept.",
+            f"study {study.study_id} has no conclusion{_YET.get(study.status, '')} after "
+            f"{launched} of {study.launches_budget} launches: it is {study.status}.",
+            hint=_HINTS.get(study.status, _HINTS["interrupted"]).format(study.study_id),
         )
     try:
         manifest = read_manifest(folder)

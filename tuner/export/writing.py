@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.errors import BenchError, InputError, StoreError
+from bench.errors import BenchError, DiskError, InputError, StoreError
 from bench.plan import make_plan
 from bench.plan.servers import planned_arm
 from bench.provenance import redact_argv
@@ -220,14 +220,21 @@ def _wrong(ground: Ground, adaptive: Adaptive, files: Mapping[str, bytes]) -> st
 def _publish(study: Study, out: Path, files: Mapping[str, bytes]) -> None:
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     index = {"study": study.study_id, "scenario": study.scenario, "simulated": study.simulated}
-    with writing("the export", out):
-        written = _written_before(study, out, files)
-        out.mkdir(parents=True, exist_ok=True)
-        for name, data in {**files, INDEX: json_bytes({**index, "files": hashes})}.items():
-            replace_file(out / name, methodcaller("write", data))
-        for name in written - set(files):
-            (out / name).unlink(missing_ok=True)
-        flush_folder(out)
+    try:
+        with writing("the export", out):
+            written = _written_before(study, out, files)
+            out.mkdir(parents=True, exist_ok=True)
+            for name, data in {**files, INDEX: json_bytes({**index, "files": hashes})}.items():
+                replace_file(out / name, methodcaller("write", data))
+            for name in written - set(files):
+                (out / name).unlink(missing_ok=True)
+            flush_folder(out)
+    except DiskError as error:  # which is of runs: nothing is resumed here
+        error.hint = (
+            "Make room, or name a folder that can be written to with --to; then export again. "
+            "The study is as it was."
+        )
+        raise
 
 
 def _written_before(study: Study, out: Path, files: Mapping[str, bytes]) -> set[str]:

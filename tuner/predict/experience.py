@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 Shape = tuple[int, int, int]  # steps, branches, draft tokens
 
 PARTS_SPREAD: Final = 1.0  # the parts' standard deviations are known to a factor of e
+MOST_STEPS: Final = 32
+MOST_BRANCHES: Final = 32
+MOST_TOKENS: Final = 4096
+"""Of the drafts that anything is learnt from: what is foreseen of larger ones takes gigabytes."""
+_MOST_EXCESS: Final = 10.0  # a log ratio of accept lengths, which steps bound
 _SHARED: Final = 3  # everyone, target, draft: parts that all cells of a study share
 _OWN: Final = 3  # workload, target on workload, the cell alone
 
@@ -126,6 +131,20 @@ def model_name(path: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", last.casefold()).strip("-")
 
 
+def is_learnable(shape: Shape) -> bool:
+    """Whether a draft is of a size that anything is learnt from."""
+    steps, branches, tokens = shape
+    return (
+        1 <= steps <= MOST_STEPS and 1 <= branches <= MOST_BRANCHES and 2 <= tokens <= MOST_TOKENS
+    )
+
+
+def is_possible(record: Record) -> bool:
+    """Whether a record that was stored can be one that somebody measured."""
+    shape = (record.num_steps, record.eagle_topk, record.num_draft_tokens)
+    return is_learnable(shape) and abs(record.excess) <= _MOST_EXCESS
+
+
 def records_of(
     lengths: Mapping[Shape, float],
     *,
@@ -138,7 +157,8 @@ def records_of(
     """What one cell's accept lengths tell of trees.
 
     Chains of two depths must have been measured: one alone leaves open how acceptance falls. Trees
-    that are deeper than the deepest chain tell nothing, nor do drafts of which none was accepted.
+    that are deeper than the deepest chain tell nothing, nor do drafts of which none was accepted,
+    of which more was accepted than drafted, or that are larger than `MOST_STEPS` and its like.
 
     Args:
         lengths: Accept length by shape, chains and trees.
@@ -148,7 +168,11 @@ def records_of(
         workload: What it was asked.
         load: The load's label.
     """
-    lengths = {shape: length for shape, length in lengths.items() if length > 1}
+    lengths = {
+        shape: length
+        for shape, length in lengths.items()
+        if is_learnable(shape) and 1 < length <= shape[0] + 1
+    }
     chains = sorted(shape for shape in lengths if shape[1] == 1 and shape[0] > 0)
     if len({steps for steps, _, _ in chains}) < 2:
         return []

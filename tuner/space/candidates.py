@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.errors import InputError
+from bench.model import BASELINE
 from bench.plan.making import measure_of, planned_arms
 from bench.plan.points import points_of
 from bench.plan.trials import trial_ground, why_refused
@@ -236,7 +237,9 @@ def _measured(
     if not tune.workloads and not tune.loads:
         return None
     scenario = loaded.scenario
-    points = points_of(scenario, measure_of(scenario, simulated=simulated), arms)
+    # Of any arms the cells are the same; what the others draft, however large, is not asked.
+    own = {BASELINE: arms[BASELINE]}
+    points = points_of(scenario, measure_of(scenario, simulated=simulated), own)
     labels = {point.load.label for point in points}
     for load in tune.loads:
         if load not in labels:

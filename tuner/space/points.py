@@ -16,6 +16,7 @@ from bench.sglang.arguments import (
     parse_arguments,
 )
 from tuner.space.configuration import Configuration
+from tuner.space.schema import MOST_DRAFT_TOKENS, MOST_STEPS, MOST_TOPK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -171,6 +172,8 @@ def effective(asked: Configuration, server: Server) -> tuple[Configuration, str]
     for advice in outcome.advice:
         if advice.refused:
             return Illegal(rule=advice.rule, reason=advice.text)
+    if (beyond := _beyond(outcome)) is not None:
+        return Illegal(rule="size", reason=beyond)
     tokens = outcome.num_draft_tokens
     eagle = outcome.algorithm in EAGLE_FAMILY and (outcome.eagle_topk or 0) > 1
     if eagle and tokens is not None and tokens <= max(2, outcome.num_steps or 0):
@@ -187,6 +190,22 @@ def effective(asked: Configuration, server: Server) -> tuple[Configuration, str]
         return configuration, f"{asked.algorithm} takes no draft steps and no topk"
     changed = [change.rule for change in outcome.changes if change.asked is not None]
     return configuration, changed[0] if changed else "the same settings in other words"
+
+
+def _beyond(outcome: EffectiveSpeculative) -> str | None:
+    """What makes a draft larger than any that is searched; None: nothing.
+
+    Options and arms may ask for what the axes may not (--speculative-ngram-max-bfs-breadth).
+    """
+    eagle = outcome.algorithm in EAGLE_FAMILY
+    for what, number, most in (
+        ("draft steps", outcome.num_steps, MOST_STEPS if eagle else MOST_DRAFT_TOKENS),
+        ("branches a draft step", outcome.eagle_topk, MOST_TOPK),
+        ("draft tokens", outcome.num_draft_tokens, MOST_DRAFT_TOKENS),
+    ):
+        if number is not None and number > most:
+            return f"{number} {what} are more than {most}, the most that is searched. Give fewer"
+    return None
 
 
 WITH_DRAFT: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "DFLASH", "DSPARK"})

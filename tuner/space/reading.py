@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
 from bench.http import is_secret_name, redact
+from bench.provenance.redaction import redact_text
 from bench.scenario.arguments import owner, speculative_owner
 from bench.scenario.mistakes import Mistake, found, nearest, scenario_error
 from bench.scenario.validating import WANTED
 from bench.sglang.arguments import known_options
 from bench.sglang.arguments.working import ALGORITHMS
-from tuner.space.schema import Range, Tune
+from tuner.space.schema import MOST_DRAFT_TOKENS, MOST_STEPS, MOST_TOPK, Range, Tune
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +29,16 @@ _OWNED = {
     "--speculative-eagle-topk": "eagle_topk",
     "--speculative-num-draft-tokens": "num_draft_tokens",
 }
-_NUMBERS = ("num_steps", "eagle_topk", "num_draft_tokens")
+_NUMBERS: Final = {
+    "num_steps": MOST_STEPS,
+    "eagle_topk": MOST_TOPK,
+    "num_draft_tokens": MOST_DRAFT_TOKENS,
+}
+"""Keys of numbers, each with the most that is searched."""
+# All but the tab and the line break, which a value in JSON may have.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+MOST_WORD_BYTES: Final = 131_071
+"""Linux's MAX_ARG_STRLEN without the NUL behind a word of a command line, or NAME=VALUE."""
 
 
 def read_tune(loaded: LoadedScenario) -> Tune:
@@ -52,7 +64,7 @@ def read_tune(loaded: LoadedScenario) -> Tune:
             ]
         ) from None
     wrong = [
-        Mistake(position=loaded.source.position(key), key=key, text=text)
+        Mistake(position=loaded.source.position(key), key=redact_text(key), text=text)
         for key, text in _broken_rules(loaded, tune)
     ]
     if wrong:
@@ -83,10 +95,13 @@ def _mistake(loaded: LoadedScenario, loc: list[str], details: object) -> Mistake
     elif kind in WANTED:
         wanted = WANTED[kind].format(**details.get("ctx", {}))
         wanted += ", or {from: 1, to: 8}" if kind == "tuple_type" and loc[-1] in _NUMBERS else ""
-        text = f"wanted {wanted}; found {found(details['input'])}"
+        text = f"wanted {wanted}; found {redact_text(found(details['input']))}"
     else:
-        text = f"{details['msg']}; found {found(details['input'])}"
-    return Mistake(position=loaded.source.position(key), key=key, text=text)
+        text = f"{details['msg']}; found {redact_text(found(details['input']))}"
+    for above, named in pairwise(loc):
+        if above in {"arguments", "environment"} and _is_of_secret(named):
+            text = _secret(above, named)
+    return Mistake(position=loaded.source.position(key), key=redact_text(key), text=text)
 
 
 def _is_of_other_form(raw: Mapping[str, object], loc: list[str]) -> bool:
@@ -108,15 +123,18 @@ def _keys(above: list[str]) -> list[str]:
 def _broken_rules(loaded: LoadedScenario, tune: Tune) -> Iterator[tuple[str, str]]:
     yield from _names(loaded, tune)
     yield from _algorithms(tune)
-    for key in _NUMBERS:
-        if not numbers(getattr(tune, key)):
-            yield f"tune.{key}", "is empty. Give at least one number"
+    for key, most in _NUMBERS.items():
+        yield from _sizes(key, getattr(tune, key), most)
     for axis, values in tune.arguments.items():
-        yield from _option(f"tune.arguments.{axis}", axis)
+        yield from _option(f"tune.arguments.{axis}", axis, values)
+        for at, word in enumerate(values):
+            yield from _word(f"tune.arguments.{axis}.{at}", word)
         if not values:
             yield f"tune.arguments.{axis}", "has no value. Give a list; null: not given"
     for axis, values in tune.environment.items():
         yield from _variable(f"tune.environment.{axis}", axis, values)
+        for at, word in enumerate(values):
+            yield from _word(f"tune.environment.{axis}.{at}", word, before=f"{axis}=")
         if not values:
             yield f"tune.environment.{axis}", "has no value. Give a list; null: not set"
     yield from _bundles(tune)
@@ -127,12 +145,13 @@ def _bundles(tune: Tune) -> Iterator[tuple[str, str]]:
         if not bundles:
             yield f"tune.bundles.{axis}", "has no value. Give at least {default: {}}"
         for name, bundle in bundles.items():
-            for option in bundle.arguments:
-                yield from _option(f"tune.bundles.{axis}.{name}.arguments.{option}", option)
+            own = f"tune.bundles.{axis}.{name}"
+            for option, word in bundle.arguments.items():
+                yield from _option(f"{own}.arguments.{option}", option, (word,))
+                yield from _word(f"{own}.arguments.{option}", word)
             for variable, word in bundle.environment.items():
-                yield from _variable(
-                    f"tune.bundles.{axis}.{name}.environment.{variable}", variable, (word,)
-                )
+                yield from _variable(f"{own}.environment.{variable}", variable, (word,))
+                yield from _word(f"{own}.environment.{variable}", word, before=f"{variable}=")
 
 
 def _algorithms(tune: Tune) -> Iterator[tuple[str, str]]:
@@ -161,10 +180,55 @@ def _names(loaded: LoadedScenario, tune: Tune) -> Iterator[tuple[str, str]]:
             yield f"tune.{key}", f"no arm is called {arm}. {nearest(arm, scenario.arms)}"
 
 
-def _option(key: str, option: str) -> Iterator[tuple[str, str]]:
+def _sizes(key: str, values: tuple[int, ...] | Range, most: int) -> Iterator[tuple[str, str]]:
+    """What is wrong with how many steps, branches or tokens a draft is to have."""
+    if not numbers(values):
+        yield f"tune.{key}", "is empty. Give at least one number"
+    if isinstance(values, Range):
+        given = [(f"tune.{key}.to", values.to)]
+    else:
+        given = [(f"tune.{key}.{at}", number) for at, number in enumerate(values)]
+    for where, number in given:
+        if number > most:
+            yield where, f"wanted at most {most}; found the number {number}"
+
+
+def _word(key: str, word: str | None, *, before: str = "") -> Iterator[tuple[str, str]]:
+    """What is wrong with a value that a server would be started with."""
+    if word is None:
+        return
+    if (control := _CONTROL.search(word)) is not None:
+        yield key, f"found the control character U+{ord(control[0]):04X}. Remove it"
+    bytes_long = len((before + word).encode())
+    if bytes_long > MOST_WORD_BYTES:
+        yield (
+            key,
+            f"a word of {bytes_long} bytes; a process takes at most {MOST_WORD_BYTES}. Shorten it",
+        )
+
+
+def _is_of_secret(name: str) -> bool:
+    """Whether what bears this name is a secret; argparse takes `--api-k` for `--api-key`."""
+    example = f"{name} value"
+    return is_secret_name(name) or redact(example) != example
+
+
+def _secret(kind: str, name: str) -> str:
+    """What is said of a secret, without repeating it."""
+    if kind == "environment":
+        return f"holds a secret. Take it out: servers inherit {name} from where tuner runs"
+    return (
+        "holds a secret. Take it out; for the server's key give server.api_key: {env: NAME} or "
+        "{file: PATH}"
+    )
+
+
+def _option(key: str, option: str, words: Iterable[str | None]) -> Iterator[tuple[str, str]]:
     """What is wrong with an option of SGLang that is to be searched."""
     spellings = {spelling for known in known_options() for spelling in known.spellings}
-    if option in _OWNED:
+    if _is_of_secret(option) or any(word and redact_text(word) != word for word in words):
+        yield key, _secret("arguments", option)
+    elif option in _OWNED:
         yield key, f"is tune.{_OWNED[option]}. Move it there"
     elif (of_arm := speculative_owner(option)) is not None:
         yield key, f"the arms' {of_arm} gives it, and one search is of one draft. Take it out"
@@ -177,4 +241,4 @@ def _option(key: str, option: str) -> Iterator[tuple[str, str]]:
 def _variable(key: str, name: str, words: Iterable[str | None]) -> Iterator[tuple[str, str]]:
     """What is wrong with a variable that is to be searched."""
     if is_secret_name(name) or any(word and redact(word) != word for word in words):
-        yield key, f"holds a secret. Take it out: servers inherit {name} from where tuner runs"
+        yield key, _secret("environment", name)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+MOST_STEPS: Final = 64
+MOST_TOPK: Final = 64
+MOST_DRAFT_TOKENS: Final = 1024
+"""Of one draft: the nodes of its tree are held, about steps × topk² of them."""
+MOST_HOURS: Final = 10_000
 
 Text = Annotated[str, Field(min_length=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=1e-6, le=1e6)]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -29,7 +36,7 @@ class Range(_Block):
 
     from_: Annotated[int, Field(ge=0, alias="from")]
     """The least."""
-    to: Annotated[int, Field(ge=0, le=1024)]
+    to: Annotated[int, Field(ge=0, le=MOST_DRAFT_TOKENS)]
     """The most."""
     step: PositiveInt = 1
     """The distance of neighbours."""
@@ -82,7 +89,7 @@ class Budget(_Block):
 
     launches: Annotated[int, Field(ge=4, le=10_000)] = 40
     """Starts of a server."""
-    hours: PositiveFloat | None = None
+    hours: Annotated[float, Field(gt=0, le=MOST_HOURS)] | None = None
     """Hours of the clock."""
 
 
@@ -114,9 +121,9 @@ class Tune(_Block):
     bundles: dict[Text, dict[Text, Bundle]] = {}
     """Axes whose values are several arguments and variables at once, e.g. transport: {default:
     {}, wide: {environment: {NCCL_MIN_NCHANNELS: 16}}}. The first is the present setting."""
-    workloads: dict[Text, PositiveFloat] = {}
+    workloads: dict[Text, Weight] = {}
     """Weights of the workloads; those left out are not measured. Empty: all alike."""
-    loads: dict[Text, PositiveFloat] = {}
+    loads: dict[Text, Weight] = {}
     """Weights of the loads by label ("8", "rate=4"). Empty: all alike."""
     objective: Literal["tok_per_s", "tok_per_s_per_user", "goodput", "energy"] = "tok_per_s"
     """What counts: tokens a second, those of one user, requests within the slo, tokens a joule."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench.model.study import StudyTrial, TrialState
+from bench.model.study import IN_TURN, StudyTrial, TrialState
 from bench.sglang.failures import Action, FailureClass
 from bench.store.disk import writing
 from bench.store.study import JOURNAL
@@ -114,6 +114,11 @@ class Journal:
         self._configurations = tuple(configurations)
         self._admitted = tuple(admitted)
 
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The space, as far as it is held."""
+        return self._configurations
+
     def admitted(self, number: int) -> tuple[Configuration, ...]:
         """What the space grew by before a trial."""
         from tuner.space import Configuration  # noqa: PLC0415  # only where a study is taken up
@@ -172,7 +177,7 @@ class Journal:
         import optuna  # noqa: PLC0415  # takes half a second
 
         params, distributions = self.params(trial.configuration)
-        measured = trial.state is TrialState.MEASURED and trial.gain is not None
+        measured = _is_of_its_configuration(trial)
         states = optuna.trial.TrialState
         attributes = {_TRIAL: msgspec.to_builtins(trial), _LEASE: None}
         if self._admitted:
@@ -198,7 +203,8 @@ class Journal:
 
         A configuration that cannot run is told to Optuna as complete, far worse than the baseline
         and not feasible: a trial that failed teaches its samplers nothing. What was nobody's
-        fault is told as failed, and so is a launch that has no gain: no figure is not 0.
+        fault is told as failed, and so is a launch that has no gain, or one of two step counts in
+        turn: no figure is not 0.
 
         Raises:
             DiskError: It could not be written.
@@ -208,7 +214,7 @@ class Journal:
         opened = self._open.pop(trial.number)
         with writing("the study's journal", self._path):
             opened.set_user_attr(_TRIAL, msgspec.to_builtins(trial))
-            if trial.state is TrialState.MEASURED and trial.gain is not None:
+            if _is_of_its_configuration(trial):
                 opened.set_constraint("limits", float(len(trial.breaks)))
                 opened.set_constraint("launch", 0.0)
                 self._study.tell(opened, trial.gain)
@@ -255,6 +261,11 @@ class Journal:
         return closed
 
 
+def _is_of_its_configuration(trial: StudyTrial) -> bool:
+    """Whether a launch has a gain, and one of its configuration alone."""
+    return trial.state is TrialState.MEASURED and trial.gain is not None and trial.why != IN_TURN
+
+
 def _cannot_run(trial: StudyTrial) -> bool:
     """Whether a launch failed by its configuration: not by the moment, nor by what is unknown."""
     if trial.failure_class is None:
@@ -299,7 +310,10 @@ def open_journal(
         _mend(path)
         try:
             study = _open(path, study_id)
-        except (ValueError, KeyError, AssertionError):  # no line of a journal
+            _hold_together(Journal(study, configurations, path, settings), len(admitted))
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001  # Optuna's replay of other JSON raises what comes
             path.rename(path.with_suffix(".damaged"))
             study = _open(path, study_id)
         journal = Journal(study, configurations, path, settings)
@@ -310,6 +324,25 @@ def open_journal(
                     trial = replace(trial, state=TrialState.STALE, failure="its process is gone")  # noqa: PLW2901  # as it stands now
                 journal.restore(trial)
     return journal
+
+
+def _hold_together(journal: Journal, admitted: int) -> None:
+    """Raise for a journal of which a launch is none of the space.
+
+    Args:
+        journal: As it was opened.
+        admitted: How many of its configurations the space grew by; the journal has them, too.
+
+    Raises:
+        ValueError: What does not hold together.
+    """
+    configurations = len(journal.configurations) - admitted
+    for at, trial in enumerate(journal.trials()):
+        if trial.number != at:
+            raise ValueError(f"launch {at} says that it is launch {trial.number}")
+        configurations += len(journal.admitted(at))
+        if not 0 <= trial.configuration < configurations:
+            raise ValueError(f"launch {at} is of configuration {trial.configuration}")
 
 
 def _open(path: Path, study_id: str) -> optuna.Study:

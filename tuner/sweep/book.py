@@ -131,9 +131,9 @@ class Book:
         return trial_plan(self._prepared.candidates.ground, self.launches)
 
     def counted(self) -> int:
-        """Launches that count: those that were cut off before they measured anything do not."""
+        """Launches that count: those that were cut off with cells to measure do not."""
         return sum(
-            t.state is not TrialState.STALE or any(v is not None for v in t.value)
+            t.state is not TrialState.STALE or all(v is not None for v in t.value)
             for t in self.trials
         )
 
@@ -151,7 +151,8 @@ class Book:
         each_s = float(np.mean(took)) if took else prepared.launch_s * speed
         elapsed_s = (clock.now_ns() - self._began_ns) / 1e9  # a simulation's run faster
         left_s = prepared.hours * 3600 * speed - elapsed_s
-        return max(0, math.floor(left_s / each_s))
+        # No more than the budget's, whatever the hours: a study may have been begun with any.
+        return max(0, math.floor(min(left_s / each_s, prepared.launches)))
 
 
 def _settings(candidates: Candidates) -> tuple[Setting, ...]:

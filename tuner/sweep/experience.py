@@ -15,21 +15,21 @@ import msgspec
 
 from bench.errors import StoreError
 from bench.model import BASELINE
+from bench.model.study import IN_TURN
 from bench.sglang.arguments import EAGLE_FAMILY, asked_text, parse_arguments
 from bench.store.disk import replace_file, writing
 from bench.store.layout import run_id_of
 from bench.store.study import JOURNAL, STUDY, read_study, studies_in
 from tuner.predict import Experience, Record
-from tuner.predict.experience import model_name, records_of
+from tuner.predict.experience import is_learnable, is_possible, model_name, records_of
 from tuner.predict.published import published_records
 from tuner.space.arms import ADAPTIVE
-from tuner.sweep.trials import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bench.model.study import Study
+    from bench.model.study import Study, StudyConfiguration
     from tuner.predict.experience import Shape
     from tuner.sweep.beginning import Prepared
 
@@ -115,9 +115,12 @@ def _read(folder: Path) -> Kept | str:
         kept = msgspec.json.decode((folder / EXPERIENCE).read_bytes(), type=Kept)
     except FileNotFoundError:
         return "it does not say of which models it is"
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         return _reason(error)
-    return kept if kept.format == FORMAT else f"format {kept.format} where {FORMAT} is read"
+    if kept.format != FORMAT:
+        return f"format {kept.format} where {FORMAT} is read"
+    wrong = next((at for at, record in enumerate(kept.records) if not is_possible(record)), None)
+    return kept if wrong is None else f"its record {wrong} is none that can be measured"
 
 
 # ----------------------------------------------------------------------------------- looking it up
@@ -130,27 +133,38 @@ def _looked_up(
     if not any(c.is_tree for c in prepared.candidates.searched):
         return (), ()
     simulated = prepared.asked.simulated
-    records, left_out = _of_studies(folder, simulated=simulated)
+    records, left_out, too_large = _of_studies(folder, simulated=simulated)
     if not simulated:
         records += published_records()
     records.sort(key=lambda record: record.target != target)  # keeps the latest first
     taken = tuple(records[:MOST_RECORDS])
     notes = [_told(taken, target)] if taken else []
     if left_out:
-        more = len(left_out) - _NAMED
-        told = "; ".join(left_out[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+        told = _named(left_out)
         notes.append(f"Earlier studies from which nothing was learnt: {told}.")
+    if too_large:
+        told = _named(too_large)
+        notes.append(f"Drafts of earlier studies that are too large to learn from: {told}.")
     return taken, tuple(notes)
 
 
-def _of_studies(folder: Path, *, simulated: bool) -> tuple[list[Record], list[str]]:
-    """Records of the studies beside one, the latest first; which could not be read, and why."""
+def _named(found: Sequence[str]) -> str:
+    more = len(found) - _NAMED
+    return "; ".join(found[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _of_studies(folder: Path, *, simulated: bool) -> tuple[list[Record], list[str], list[str]]:
+    """Records of the studies beside one, the latest first.
+
+    Also which could not be read, and why; and which have drafts that nothing is learnt from.
+    """
     records: list[Record] = []
     left_out: list[str] = []
+    too_large: list[str] = []
     try:
         folders = studies_in(folder.parent.parent)
     except (StoreError, OSError) as error:
-        return [], [_reason(error)]
+        return [], [_reason(error)], []
     known = {run_id_of(folder)}
     for other in reversed(folders):
         try:
@@ -162,6 +176,7 @@ def _of_studies(folder: Path, *, simulated: bool) -> tuple[list[Record], list[st
         if study.study_id in known or study.simulated != simulated:
             continue
         known.add(study.study_id)
+        too_large += [f"{study.study_id} ({label})" for label in too_large_of(study)]
         lengths = lengths_of(study)
         if not lengths:
             continue
@@ -178,18 +193,37 @@ def _of_studies(folder: Path, *, simulated: bool) -> tuple[list[Record], list[st
                 workload=study.cells[cell].workload,
                 load=study.cells[cell].load,
             )
-    return records, left_out
+    return records, left_out, too_large
 
 
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0].rstrip(".")
 
 
+def too_large_of(study: Study) -> list[str]:
+    """Labels of the drafts measured in a study that are larger than any that tells something."""
+    launched = {t.configuration for t in study.trials if any(t.accept_len_tok)}
+    return [
+        c.label
+        for c in study.configurations
+        if c.place in launched and (shape := _shape_of(c)) and not is_learnable(shape)
+    ]
+
+
+def _shape_of(c: StudyConfiguration) -> Shape | None:
+    """Steps, branches and tokens of a draft; None: of a kind that tells nothing of trees."""
+    if c.algorithm not in EAGLE_FAMILY or ADAPTIVE in dict(c.arguments):
+        return None
+    if c.num_steps is None or c.eagle_topk is None or c.num_draft_tokens is None:
+        return None
+    return c.num_steps, c.eagle_topk, c.num_draft_tokens
+
+
 def lengths_of(study: Study) -> dict[tuple[int, str | None], dict[Shape, float]]:
     """Mean accept lengths by (cell, draft model of its own) and shape, where trees were measured.
 
     What cannot be is left out: more tokens a verification than were drafted, or none beside the
-    target's own.
+    target's own. So are drafts that are too large to learn from.
     """
     configurations = {c.place: c for c in study.configurations}
     logs: dict[tuple[int, str | None], dict[Shape, list[float]]] = defaultdict(
@@ -197,18 +231,15 @@ def lengths_of(study: Study) -> dict[tuple[int, str | None], dict[Shape, float]]
     )
     for trial in study.trials:
         c = configurations.get(trial.configuration)
-        if c is None or trial.why == STEPS or len(trial.accept_len_tok) != len(study.cells):
+        if c is None or trial.why == IN_TURN or len(trial.accept_len_tok) != len(study.cells):
             continue
-        options = dict(c.arguments)
-        steps, topk, tokens = c.num_steps, c.eagle_topk, c.num_draft_tokens
-        if c.algorithm not in EAGLE_FAMILY or ADAPTIVE in options:
+        shape = _shape_of(c)
+        if shape is None or not is_learnable(shape):
             continue
-        if steps is None or topk is None or tokens is None:
-            continue
+        own_draft = dict(c.arguments).get(_DRAFT_OPTION)
         for cell, length in enumerate(trial.accept_len_tok):
-            if length is not None and 1 < length <= steps + 1:
-                by_shape = logs[cell, options.get(_DRAFT_OPTION)]
-                by_shape[steps, topk, tokens].append(math.log(length))
+            if length is not None and 1 < length <= shape[0] + 1:
+                logs[cell, own_draft][shape].append(math.log(length))
     return {
         place: {shape: math.exp(math.fsum(found) / len(found)) for shape, found in shapes.items()}
         for place, shapes in logs.items()

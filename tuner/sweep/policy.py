@@ -216,6 +216,10 @@ class Search:
         self._count(reading.configuration)
         if proposal is not None and proposal.block is not None:
             self._met.append((proposal.block, reading.configuration))
+        self.learn_of(reading)
+
+    def learn_of(self, reading: Reading) -> None:
+        """What the cells say that a launch had measured when it was cut off: it does not count."""
         self.readings.append(reading)
         self.knowledge = self._predictor.learn(self.readings)
 

@@ -10,13 +10,16 @@ import numpy as np
 
 from bench.model import Verdict
 from bench.model.study import (
+    SpaceCounts,
     Study,
     StudyCell,
     StudyCellConclusion,
     StudyConclusion,
     StudyConfiguration,
+    of_their_configuration,
 )
 from bench.plan.servers import PYTHON
+from bench.provenance import redact_environment
 from tuner.confirm import whole_blocks
 from tuner.sweep.trials import accept_lengths
 
@@ -91,6 +94,27 @@ def study_of(
         notes=tuple(notes),
         command_line=manifest.sessions[0].command_line,
         argv=() if conclusion is None else _argv(candidates, conclusion.deploy),
+        environment=None if conclusion is None else _environment(candidates, conclusion.deploy),
+        counts=space_counts(candidates),
+    )
+
+
+def space_counts(candidates: Candidates) -> SpaceCounts:
+    """How large the whole space is, also where only a part of it is held."""
+    space, large = candidates.space, candidates.large
+    if large is not None:
+        counts = large.counts
+        return SpaceCounts(
+            raw=counts.raw,
+            looked_at=counts.looked_at,
+            legal=counts.legal,
+            distinct=counts.distinct,
+        )
+    return SpaceCounts(
+        raw=space.raw,
+        looked_at=space.raw,
+        legal=space.legal,
+        distinct=len(candidates.searched),
     )
 
 
@@ -99,7 +123,9 @@ def _configurations(
 ) -> tuple[StudyConfiguration, ...]:
     knowledge = search.knowledge
     counts = Counter(
-        t.configuration for t in trials if any(value is not None for value in t.value)
+        t.configuration
+        for t in of_their_configuration(trials)
+        if any(value is not None for value in t.value)
     )
     made = []
     for place, (c, arm) in enumerate(
@@ -136,6 +162,12 @@ def _argv(candidates: Candidates, place: int) -> tuple[str, ...]:
     arm = candidates.ground.arms[candidates.arms[place]]
     command = ("python3" if word == PYTHON else word for word in arm.asked.command)
     return (*command, *arm.server.arguments)
+
+
+def _environment(candidates: Candidates, place: int) -> tuple[tuple[str, str], ...]:
+    """The server's variables on hardware, the scenario's own and the configuration's."""
+    arm = candidates.ground.arms[candidates.arms[place]]
+    return tuple(redact_environment(dict(arm.asked.environment)).items())
 
 
 def _cell_gain(knowledge: Knowledge, place: int) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from bench import clock
 from bench.errors import BenchError, DiskError, Interrupted, LoadError, ServerError
 from bench.model import BASELINE
-from bench.model.study import StudyTrial, TrialState
+from bench.model.study import IN_TURN, StudyTrial, TrialState
 from bench.plan.trials import trial_launch, trial_plan
 from bench.runner import Noted, open_bench, publish
 from bench.runner.events import CellFinished
@@ -38,7 +38,6 @@ from tuner.sweep.recording import gain_of, study_of
 from tuner.sweep.searching import compares_steps, notes_of, search_of
 from tuner.sweep.trials import (
     NO_FIGURE,
-    STEPS,
     ended_trial,
     figures_of,
     foreseen_of,
@@ -117,7 +116,7 @@ class Sweep:
         for at, trial in enumerate(trials):
             self._search.admit(self._book.journal.admitted(trial.number))
             self._follow(is_stored=True)
-            if trial.why == STEPS:  # it is of no configuration of the space
+            if trial.why == IN_TURN:  # it is of no configuration of the space
                 self._book.trials.append(trial)
                 continue
             launch = self._book.take_up(trial)
@@ -179,7 +178,7 @@ class Sweep:
             tpot_p99_ms=found.tpot_p99_ms,
             breaks=found.breaks,
         )
-        self._tell(trial, proposal if whole else replace(proposal, block=None), found)
+        self._tell(trial, proposal if whole else None, found)
         return [replace(proposal, measured=True)]
 
     # -- going on
@@ -299,7 +298,8 @@ class Sweep:
     ) -> None:
         """Store what became of a launch, and tell the search."""
         found = figures_of(launch, self._writer, self._prepared.tune)
-        is_searched = trial.configuration < len(self._candidates.searched) and (trial.why != STEPS)
+        is_searched = trial.configuration < len(self._candidates.searched)
+        is_searched = is_searched and trial.why != IN_TURN
         records = [r for r in self._writer.launches() if r.ordinal == launch.ordinal]
         ended = ended_trial(trial, found, records[-1] if records else None, began_ns)
         if error is None and found.has_value:
@@ -334,7 +334,7 @@ class Sweep:
             or is_of_the_moment(failure)
             or self._has_run(trial.configuration)
         )
-        if proposal.why == STEPS:
+        if proposal.why == IN_TURN:
             self._search.pass_over(proposal)
         else:
             self._search.fail(proposal, why=why, again=again)
@@ -355,12 +355,18 @@ class Sweep:
         """Whether a configuration was measured before: then a failure is no fault of its own."""
         return any(reading.configuration == place for reading in self._search.readings)
 
-    def _tell(self, trial: StudyTrial, proposal: Proposal, found: Measured) -> None:
+    def _tell(self, trial: StudyTrial, proposal: Proposal | None, found: Measured) -> None:
+        """Tell the search of a launch; without a proposal it was cut off and does not count."""
         place = trial.configuration
-        if place >= len(self._candidates.searched) or trial.why == STEPS:
-            self._search.pass_over(proposal)
+        if place >= len(self._candidates.searched) or trial.why == IN_TURN:
+            if proposal is not None:
+                self._search.pass_over(proposal)
             return
-        self._search.tell(self._reading(trial, found), proposal)
+        reading = self._reading(trial, found)
+        if proposal is None:
+            self._search.learn_of(reading)
+        else:
+            self._search.tell(reading, proposal)
         if found.breaks and place != 0:
             self._search.exclude(place, f"breaks a limit: {found.breaks[0]}")
 
@@ -376,7 +382,7 @@ class Sweep:
     async def _alternate(self, bench: Bench) -> None:
         """Compare two step counts inside one more launch, if that is wanted and one is left."""
         earlier = [
-            t for t in self._book.trials if t.why == STEPS and t.state is not TrialState.STALE
+            t for t in self._book.trials if t.why == IN_TURN and t.state is not TrialState.STALE
         ]
         spent = not earlier and self._book.counted() >= self._prepared.launches
         if not compares_steps(self._prepared) or spent or self._search.conclude() is None:
@@ -394,7 +400,7 @@ class Sweep:
             self._book.launches.append(planned.launch)
         else:
             write_config(self._writer.folder, planned.asked)
-            proposal = Proposal(configuration=planned.best, why=STEPS)
+            proposal = Proposal(configuration=planned.best, why=IN_TURN)
             await self._trial(bench, proposal, planned.launch)
         cells = compared(planned, self._writer)
         self._notes += [in_words(planned.asked, cell, found) for cell, found in cells]

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tuner.space.schema import Tune
     from tuner.sweep.policy import Proposal
 
-STEPS: Final = "steps"
-"""Why of the launch in which two step counts take turns: its figures are of both."""
-
 NO_FIGURE: Final = {
     "goodput": "no cell of the launch has requests within the slo",
     "energy": "in no cell of the launch was the GPUs' power read",

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts EAGLE3 3-1-4.
 # From study 20261130T010000Z-kimi-eagle3-1a2b3c of scenario kimi-eagle3.
-# Deploy EAGLE3 3-1-4: +74.0 % tok_per_s over off, 95 % interval +70.5 % to +77.5 %, FASTER.
+# Deploy EAGLE3 3-1-4: +74.0 % tok/s over off, 95 % interval +70.5 % to +77.5 %, FASTER.
 export NCCL_DEBUG=WARN
 exec python3 -m sglang.launch_server \
   --model-path moonshotai/Kimi-K2.5 \
