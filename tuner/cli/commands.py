@@ -244,7 +244,11 @@ def nccl(
 
 def _hours(hours: float | None) -> float | None:
     from bench.errors import InputError
+    from tuner.space.schema import MOST_HOURS
 
-    if hours is not None and not 0 < hours < 10_000:
-        raise InputError(f"--hours {hours:g}: wanted more than 0.", hint="Write e.g. --hours 6.")
+    if hours is not None and not 0 < hours <= MOST_HOURS:
+        raise InputError(
+            f"--hours {hours:g}: wanted more than 0 and at most {MOST_HOURS:,}.",
+            hint="Write e.g. --hours 6.",
+        )
     return hours
