@@ -14,17 +14,29 @@ REDACTED = "[redacted]"
 
 # `server.api_key={env: NAME}` says where a key is read from.
 _PLACE = re.compile(r"\{\s*(?:env|file)\s*:")
-# A word is looked at once, from where it begins; what cannot begin a name is stepped over for
-# good. Else a long word without "=" would be read to its end from each of its letters.
-_ASSIGNMENT = re.compile(
-    r"(?<![\w.-])(?P<before>(?:(?!-{0,2}[A-Za-z_])[\w.-])*+)"
-    r"(?P<name>-{0,2}[A-Za-z_][\w.-]*+)=(?P<value>[^\s\"',;&]+)"
-)
+# Names end at "=" and begin at the first letter of a run of these characters. A run is looked at
+# once: else a long one without "=" would be read to its end from each of its letters.
+_RUN = re.compile(r"(?<![\w.-])([\w.-]+)=")
+_NAME = re.compile(r"-{0,2}[A-Za-z_]")
+_VALUE = re.compile(r"[^\s\"',;&]+")
 
 
 def redact_text(text: str) -> str:
     """The text without bearer tokens, keys by their look, and values assigned to secret names."""
-    return redact(_ASSIGNMENT.sub(_redacted_assignment, text))
+    parts = []
+    kept = read = 0
+    for run in _RUN.finditer(text):
+        name = _NAME.search(run[1])
+        if run.start() < read or name is None:  # it is in a value, or names nothing
+            continue
+        value = _VALUE.match(text, run.end())
+        if value is None:
+            continue
+        read = value.end()
+        if is_secret_name(run[1][name.start() :]) and not _PLACE.match(value[0]):
+            parts += [text[kept : run.end()], REDACTED]
+            kept = read
+    return redact("".join([*parts, text[kept:]]))
 
 
 def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
@@ -56,8 +68,3 @@ def redact_environment(variables: Mapping[str, str]) -> dict[str, str]:
         name: REDACTED if value and is_secret_name(name) else redact_text(value)
         for name, value in sorted(variables.items())
     }
-
-
-def _redacted_assignment(found: re.Match[str]) -> str:
-    is_secret = is_secret_name(found["name"]) and not _PLACE.match(found["value"])
-    return f"{found['before']}{found['name']}={REDACTED}" if is_secret else found[0]

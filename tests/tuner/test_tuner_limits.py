@@ -14,7 +14,7 @@ from bench.errors import DiskError, ScenarioError
 from bench.scenario import load_scenario
 from tuner.export import writing
 from tuner.space import Configuration, Server, effective, read_tune
-from tuner.space.candidates import candidates_of, weights_of
+from tuner.space.candidates import weights_of
 from tuner.space.points import Illegal
 from tuner.space.reading import MOST_WORD_BYTES
 from tuner.sweep.book import Book
@@ -123,35 +123,22 @@ def test_a_secret_on_an_axis_is_refused_and_not_repeated(tmp_path, block, key):
     assert SECRET not in message
 
 
-@pytest.mark.parametrize("named", ["present: eagle3", "known_good: [eagle3]"])
 @pytest.mark.parametrize(
     ("arm", "told"),
     [
-        ("num_steps: 100000000, eagle_topk: 1", "100000000 draft steps are more than 64"),
+        ("num_steps: 100000000, eagle_topk: 1", "num_steps: wanted at most 64"),
         (
             "num_steps: 3, eagle_topk: 1000000, num_draft_tokens: 4",
-            "1000000 branches a draft step are more than 64",
+            "eagle_topk: wanted at most 64",
         ),
     ],
 )
 def test_an_arm_that_drafts_more_than_can_be_held_is_told_before_it_is_laid_out(
-    tmp_path, named, arm, told
+    tmp_path, arm, told
 ):
-    loaded = quick_with(tmp_path, f"  num_steps: [2]\n  {named}\n", arm=arm)
     with pytest.raises(ScenarioError) as caught:
-        candidates_of(loaded, read_tune(loaded), simulated=True)
-    assert f"arms.eagle3: {told}" in str(caught.value)
-
-
-def test_an_arm_that_takes_no_part_is_not_asked_how_fast_it_would_be(tmp_path):
-    # Its draft would be held step by step: minutes and many GB.
-    loaded = quick_with(
-        tmp_path,
-        '  num_steps: [2]\n  loads: {"1": 1}\n',
-        arm="num_steps: 10000000000, eagle_topk: 1",
-    )
-    candidates = candidates_of(loaded, read_tune(loaded), simulated=True)
-    assert [point.load.label for point in candidates.ground.points] == ["1"]
+        quick_with(tmp_path, "  num_steps: [2]\n  present: eagle3\n", arm=arm)
+    assert f"arms.eagle3.speculative.{told}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

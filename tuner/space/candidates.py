@@ -237,8 +237,7 @@ def _measured(
     if not tune.workloads and not tune.loads:
         return None
     scenario = loaded.scenario
-    # Of any arms the cells are the same; what the others draft, however large, is not asked.
-    own = {BASELINE: arms[BASELINE]}
+    own = {BASELINE: arms[BASELINE]}  # of any arms the cells are the same
     points = points_of(scenario, measure_of(scenario, simulated=simulated), own)
     labels = {point.load.label for point in points}
     for load in tune.loads:
