@@ -165,7 +165,8 @@ def _what(study: Study, told: StudyConclusion) -> str:
         "deploy": f"Deploy {deploy}.",
         "leave_off": "Leave speculation off" + ("." if deploy == "off" else f", with {deploy}."),
         "keep_present": f"Keep what you have: {deploy}.",
-        "undecided": f"{deploy} is the best guess; nothing is proven. More launches would tell.",
+        "undecided": f"{deploy} is the best guess; nothing is proven. "
+        "A sweep with more launches would tell.",
     }[told.answer]
     same = " A gain of this size is worth no draft model." if told.verdict is Verdict.SAME else ""
     return f"{what}{same}"
