@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
-from bench.model.study import IN_TURN, OBJECTIVES, TrialState
+from bench.model.study import IN_TURN, OBJECTIVES, TrialState, step_counts_in_turn
 from reports.view import load_phrase
 
 if TYPE_CHECKING:
     from bench.model.study import Study, StudyConclusion, StudyConfiguration, StudyTrial
 
 Z95 = 1.96
-_STEP_COUNTS = re.compile(r"-steps-(\d+)-(\d+)-p\d")
 STATES = {
     TrialState.RUNNING: "running",
     TrialState.MEASURED: "measured",
     TrialState.FAILED: "failed",
-    TrialState.STALE: "its process was gone: launched again",
+    TrialState.STALE: "cut off: its process was gone",
 }
 
 
@@ -63,9 +61,9 @@ def launched_words(study: Study, t: StudyTrial) -> str:
     label = study.configurations[t.configuration].label
     if t.why != IN_TURN:
         return label
-    found = _STEP_COUNTS.search(t.launch_id or "")
-    counts = "two step counts" if found is None else f"{found[1]} and {found[2]} steps"
-    return f"{counts} in turn, else as {label}"
+    counts = step_counts_in_turn(t)
+    said = "two step counts" if counts is None else f"{counts[0]} and {counts[1]} steps"
+    return f"{said} in turn, else as {label}"
 
 
 def ended_launches(study: Study) -> int:

@@ -6,6 +6,7 @@ over several cells is the weighted mean of its cells' gains.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ IN_TURN: Final = "steps"
 OBJECTIVES: Final = {
     "tok_per_s": "tok/s",
     "tok_per_s_per_user": "tok/s of a user",
-    "goodput": "requests a second within the limits",
+    "goodput": "requests a second within the slo",
     "energy": "tokens a joule",
 }
 """What `Study.objective` counts, as words."""
@@ -33,7 +34,7 @@ class TrialState(StrEnum):
     RUNNING = "running"
     MEASURED = "measured"
     FAILED = "failed"
-    STALE = "stale"  # its process is gone: launched again
+    STALE = "stale"  # its process is gone: it was cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,12 @@ class StudyTrial:
     marks: tuple[str, ...]
 
 
+def step_counts_in_turn(trial: StudyTrial) -> tuple[int, int] | None:
+    """Which step counts took turns in a launch, by its id; None: it does not say."""
+    found = re.search(r"-steps-(\d+)-(\d+)-p\d+$", trial.launch_id or "")
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
 def of_their_configuration(trials: Iterable[StudyTrial]) -> tuple[StudyTrial, ...]:
     """The launches whose figures are of their configuration: all but that of two step counts."""
     return tuple(t for t in trials if t.why != IN_TURN)
@@ -171,6 +178,11 @@ class SpaceCounts:
     looked_at: int
     legal: int
     distinct: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all points were looked at."""
+        return self.looked_at == self.raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -28,6 +28,10 @@ Environment = dict[VariableName, str]
 Words = tuple[Text, ...]
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
+MOST_STEPS: Final = 64
+MOST_TOPK: Final = 64
+MOST_DRAFT_TOKENS: Final = 1024
+"""Of one draft: the nodes of its tree are held, about steps × topk² of them."""
 Category = Literal[
     "chat", "code", "maths", "summarising", "translation", "retrieval", "structured", "reasoning"
 ]

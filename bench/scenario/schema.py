@@ -12,6 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from bench.model import Timeouts as TimeoutDefaults
 from bench.scenario.fields import (
+    MOST_DRAFT_TOKENS,
+    MOST_STEPS,
+    MOST_TOPK,
     Acceptance,
     ArgumentLines,
     Cache,
@@ -140,11 +143,11 @@ class Speculative(_Block):
 
     algorithm: Text
     """--speculative-algorithm: EAGLE3, EAGLE, NEXTN, STANDALONE, NGRAM, …"""
-    num_steps: Annotated[int, Field(ge=0, le=64)] | None = None
+    num_steps: Annotated[int, Field(ge=0, le=MOST_STEPS)] | None = None
     """--speculative-num-steps: draft steps of one cycle."""
-    eagle_topk: Annotated[int, Field(ge=1, le=64)] | None = None
+    eagle_topk: Annotated[int, Field(ge=1, le=MOST_TOPK)] | None = None
     """--speculative-eagle-topk: candidates kept at each draft step; 1 is a chain."""
-    num_draft_tokens: Annotated[int, Field(ge=1, le=1024)] | None = None
+    num_draft_tokens: Annotated[int, Field(ge=1, le=MOST_DRAFT_TOKENS)] | None = None
     """--speculative-num-draft-tokens: tokens verified at once; num_steps + 1 for a chain."""
 
 

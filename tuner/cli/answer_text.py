@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SPEED: Final = "tok_per_s"
 _SHORT: Final = {**OBJECTIVES, _SPEED: "", "goodput": "goodput"}
-_WHOLE: Final = {**OBJECTIVES, "goodput": "goodput (requests a second within the slo)"}
+_WHOLE: Final = {**OBJECTIVES, "goodput": f"goodput ({OBJECTIVES['goodput']})"}
 
 
 def percent(gain: float) -> str:

@@ -6,21 +6,19 @@ import re
 from typing import TYPE_CHECKING
 
 from bench.cli.output import Printer, duration, many, print_json
-from tuner.space.large import Counts
+from tuner.confirm.final import FEWEST
 
 if TYPE_CHECKING:
     from tuner.sweep.beginning import Prepared
 
 _SHOWN = 40
-FEWEST_FOR_A_VERDICT = 5
-"""Launches: the baseline, one other, and that one on both sides of the baseline."""
 
 
 def few_launches(launches: int) -> str:
     """That so few launches say what is best, but prove nothing."""
     return (
         f"{many(launches, 'launch')} give a best guess and no verdict: that takes at least "
-        f"{FEWEST_FOR_A_VERDICT}."
+        f"{FEWEST}."
     )
 
 
@@ -32,7 +30,7 @@ def print_space(prepared: Prepared, *, as_json: bool) -> None:
         print_json(_space_json(prepared))
         return
     printer = Printer()
-    counts = _counts(prepared)
+    counts = prepared.candidates.counts
     least = "" if counts.is_whole else "at least "
     printer.print_text(
         f"{ground.loaded.scenario.name}: {many(counts.raw, 'raw point')}, {least}{counts.legal} "
@@ -63,29 +61,15 @@ def print_space(prepared: Prepared, *, as_json: bool) -> None:
         f"At most {many(prepared.launches, 'launch')} of about {duration(prepared.launch_s)}: "
         f"{total}{hours}."
     )
-    if prepared.launches < FEWEST_FOR_A_VERDICT:
+    if prepared.launches < FEWEST:
         printer.print_text(few_launches(prepared.launches))
     if ground.simulated:
         printer.print_text("The servers would be SIMULATED.")
 
 
-def _counts(prepared: Prepared) -> Counts:
-    """How large the whole space is."""
-    candidates = prepared.candidates
-    if candidates.large is not None:
-        return candidates.large.counts
-    space = candidates.space
-    return Counts(
-        raw=space.raw,
-        looked_at=space.raw,
-        legal=space.legal,
-        distinct=len(candidates.searched),
-    )
-
-
 def _print_large(printer: Printer, prepared: Prepared) -> None:
     """Print how a space is searched that is not held as a whole."""
-    candidates, counts = prepared.candidates, _counts(prepared)
+    candidates, counts = prepared.candidates, prepared.candidates.counts
     assert candidates.large is not None
     if not counts.is_whole:
         printer.print_text(
@@ -113,7 +97,7 @@ def _mark(prepared: Prepared, place: int) -> str:
 
 def _space_json(prepared: Prepared) -> dict[str, object]:
     candidates = prepared.candidates
-    space, counts = candidates.space, _counts(prepared)
+    space, counts = candidates.space, prepared.candidates.counts
     return {
         "scenario": candidates.ground.loaded.scenario.name,
         "simulated": candidates.ground.simulated,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from bench.cli.output import RESULTS, Printer, many, print_json, shown_path
 from bench.errors import StoreError
-from bench.model.study import IN_TURN, TrialState
+from bench.model.study import IN_TURN, TrialState, step_counts_in_turn
 from bench.store.study import find_study, read_study, studies_in
 from tuner.cli.answer_text import (
     answer,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from bench.model.study import Study, StudyTrial
 
-_STEPS = re.compile(r"-steps-(\d+)-(\d+)-p\d+$")  # the end of such a launch's id
 _MOST_CHARS = 100  # of a failure in the table of launches; `--json` and the page have all of it
 
 
@@ -70,8 +68,8 @@ def launched(trial: StudyTrial, label: str) -> str:
     """What a launch is of, `label` its configuration's."""
     if trial.why != IN_TURN:
         return label
-    found = _STEPS.search(trial.launch_id or "")
-    of = f"{label} and its neighbour" if found is None else " and ".join(found.groups())
+    counts = step_counts_in_turn(trial)
+    of = f"{label} and its neighbour" if counts is None else f"{counts[0]} and {counts[1]}"
     return f"two step counts in turn ({of})"
 
 

@@ -11,8 +11,9 @@ from bench.errors import EXIT_NO_VALID_CELL, BenchError, DiskError, Interrupted
 from bench.model import CellStatus
 from bench.model.study import IN_TURN, TrialState
 from tuner.cli.answer_text import gain_of
-from tuner.cli.space_text import FEWEST_FOR_A_VERDICT, few_launches
+from tuner.cli.space_text import few_launches
 from tuner.cli.study_text import launched, of_out, print_study, study_json, trial_result
+from tuner.confirm.final import FEWEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +102,7 @@ class SweepProgress:
             f"{many(prepared.launches, 'launch')} of {many(len(ground.points), 'cell')}, about "
             f"{takes}"
         )
-        if prepared.launches < FEWEST_FOR_A_VERDICT:
+        if prepared.launches < FEWEST:
             self._say(few_launches(prepared.launches))
         if ground.simulated:
             self._say(

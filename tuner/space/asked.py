@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bench.model.study import SpaceCounts
 from tuner.space.configuration import Configuration
 from tuner.space.large import (
     MOST_CONFIGURATIONS,
     MOST_COUNTED,
     MOST_RAW,
-    Counts,
     Large,
     counts_of,
     raw_drafts,
@@ -91,7 +91,7 @@ def large_of(
     if whole is None:
         counts = counts_of(settings, axes, server)
     else:
-        counts = Counts(
+        counts = SpaceCounts(
             raw=whole.raw,
             looked_at=whole.raw,
             legal=whole.legal,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.errors import InputError
 from bench.model import BASELINE
+from bench.model.study import SpaceCounts
 from bench.plan.making import measure_of, planned_arms
 from bench.plan.points import points_of
 from bench.plan.trials import trial_ground, why_refused
@@ -76,6 +77,18 @@ class Candidates:
     def searched(self) -> tuple[Configuration, ...]:
         """The configurations that are weighed against one another."""
         return self.space.configurations[: self.adaptive]
+
+    @property
+    def counts(self) -> SpaceCounts:
+        """How large the whole space is, also where only a part of it is held."""
+        if self.large is not None:
+            return self.large.counts
+        return SpaceCounts(
+            raw=self.space.raw,
+            looked_at=self.space.raw,
+            legal=self.space.legal,
+            distinct=len(self.searched),
+        )
 
 
 def candidates_of(

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from bench.model.study import SpaceCounts
 from tuner.space.points import Axes, Server, Setting, Space, survey
 
 if TYPE_CHECKING:
@@ -47,28 +48,6 @@ class SettingAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """How large a space is.
-
-    Attributes:
-        raw: Points of the axes.
-        looked_at: How many of them were held against the rules: all, or a part.
-        legal: How many of those are legal.
-        distinct: How many configurations these are.
-    """
-
-    raw: int
-    looked_at: int
-    legal: int
-    distinct: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all points were looked at."""
-        return self.looked_at == self.raw
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Large:
     """What a large space has beyond the drafts at the user's own setting.
 
@@ -87,7 +66,7 @@ class Large:
     server: Server
     loaded: LoadedScenario
     like: str | None
-    counts: Counts
+    counts: SpaceCounts
     nccl_is_idle: bool = False
 
     def at(self, choice: Choice) -> Space:
@@ -162,7 +141,7 @@ def one_change(axes: Sequence[SettingAxis]) -> Iterator[Choice]:
                 yield tuple(value if other == at else 0 for other in range(len(axes)))
 
 
-def counts_of(axes: Sequence[SettingAxis], drafts: Axes, server: Server) -> Counts:
+def counts_of(axes: Sequence[SettingAxis], drafts: Axes, server: Server) -> SpaceCounts:
     """How large a space is that cannot be looked at point by point.
 
     The user's own setting and those one change away are looked at, as far as that takes seconds:
@@ -179,7 +158,7 @@ def counts_of(axes: Sequence[SettingAxis], drafts: Axes, server: Server) -> Coun
         looked_at += space.raw
         legal += space.legal
         found.update(dict.fromkeys(space.configurations))
-    return Counts(raw=raw, looked_at=looked_at, legal=legal, distinct=len(found))
+    return SpaceCounts(raw=raw, looked_at=looked_at, legal=legal, distinct=len(found))
 
 
 def raw_drafts(axes: Axes) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from bench.scenario.fields import MOST_DRAFT_TOKENS, MOST_STEPS, MOST_TOPK
 from bench.sglang.arguments import (
     EAGLE_FAMILY,
     NOTHING,
@@ -16,7 +17,6 @@ from bench.sglang.arguments import (
     parse_arguments,
 )
 from tuner.space.configuration import Configuration
-from tuner.space.schema import MOST_DRAFT_TOKENS, MOST_STEPS, MOST_TOPK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from bench.http import is_secret_name, redact
 from bench.provenance.redaction import redact_text
 from bench.scenario.arguments import owner, speculative_owner
+from bench.scenario.fields import MOST_DRAFT_TOKENS, MOST_STEPS, MOST_TOPK
 from bench.scenario.mistakes import Mistake, found, nearest, scenario_error
 from bench.scenario.validating import WANTED
 from bench.sglang.arguments import known_options
 from bench.sglang.arguments.working import ALGORITHMS
-from tuner.space.schema import MOST_DRAFT_TOKENS, MOST_STEPS, MOST_TOPK, Range, Tune
+from tuner.space.schema import Range, Tune
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -6,10 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-MOST_STEPS: Final = 64
-MOST_TOPK: Final = 64
-MOST_DRAFT_TOKENS: Final = 1024
-"""Of one draft: the nodes of its tree are held, about steps × topk² of them."""
+from bench.scenario.fields import MOST_DRAFT_TOKENS
+
 MOST_HOURS: Final = 10_000
 
 Text = Annotated[str, Field(min_length=1)]

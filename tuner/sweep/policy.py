@@ -219,7 +219,7 @@ class Search:
         self.learn_of(reading)
 
     def learn_of(self, reading: Reading) -> None:
-        """What the cells say that a launch had measured when it was cut off: it does not count."""
+        """What cells measured, beside the count of launches: also of one that was cut off."""
         self.readings.append(reading)
         self.knowledge = self._predictor.learn(self.readings)
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from bench.model import Verdict
 from bench.model.study import (
-    SpaceCounts,
     Study,
     StudyCell,
     StudyCellConclusion,
@@ -95,26 +94,7 @@ def study_of(
         command_line=manifest.sessions[0].command_line,
         argv=() if conclusion is None else _argv(candidates, conclusion.deploy),
         environment=None if conclusion is None else _environment(candidates, conclusion.deploy),
-        counts=space_counts(candidates),
-    )
-
-
-def space_counts(candidates: Candidates) -> SpaceCounts:
-    """How large the whole space is, also where only a part of it is held."""
-    space, large = candidates.space, candidates.large
-    if large is not None:
-        counts = large.counts
-        return SpaceCounts(
-            raw=counts.raw,
-            looked_at=counts.looked_at,
-            legal=counts.legal,
-            distinct=counts.distinct,
-        )
-    return SpaceCounts(
-        raw=space.raw,
-        looked_at=space.raw,
-        legal=space.legal,
-        distinct=len(candidates.searched),
+        counts=candidates.counts,
     )
 
 

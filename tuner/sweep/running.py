@@ -108,7 +108,7 @@ class Sweep:
             self._on_event(
                 Noted(
                     text=f"launch {cut_off[0].number + 1} was cut off ({cut_off[0].failure}); "
-                    "the cells that it had finished count"
+                    "the cells that it had finished are kept"
                 )
             )
         done: list[Proposal] = []
